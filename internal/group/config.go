@@ -1,0 +1,56 @@
+package group
+
+import (
+	"fmt"
+	"time"
+)
+
+// Config is what a coordinator allows. Every limit is per shard or per group and
+// has a default (DefaultConfig).
+type Config struct {
+	MinSession time.Duration // group.min.session.timeout.ms; 6 s
+	MaxSession time.Duration // group.max.session.timeout.ms; 30 min
+	// InitialDelay is how long a new group waits for more members before its
+	// first rebalance (group.initial.rebalance.delay.ms; 3 s). Each newcomer
+	// makes it wait as long again, up to the members' rebalance timeout.
+	InitialDelay time.Duration
+	MaxMembers   int // group.max.size; 50,000, handed-out ids included
+	// MaxMemberBytes bounds what one member says about itself; 1 MiB.
+	MaxMemberBytes int
+	// MaxGroupBytes bounds what a group's members say about themselves together,
+	// and one rebalance's assignments; 32 MiB. The log must take entries of that size.
+	MaxGroupBytes          int
+	MaxGroups              int // 100,000
+	MaxOffsets             int // positions a group; 1,000,000
+	MaxOffsetMetadataBytes int // offset.metadata.max.bytes; 4096
+	// OffsetsRetention is how long positions are kept after the group has become
+	// empty (offsets.retention.minutes; 7 days).
+	OffsetsRetention time.Duration
+	// ExpireInterval is how often to look for expired positions; 10 min. At most MaxClockStep.
+	ExpireInterval time.Duration
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{
+		MinSession: 6 * time.Second, MaxSession: 30 * time.Minute, InitialDelay: 3 * time.Second,
+		MaxMembers: 50_000, MaxMemberBytes: 1 << 20, MaxGroupBytes: 32 << 20, MaxGroups: 100_000,
+		MaxOffsets: 1_000_000, MaxOffsetMetadataBytes: 4096,
+		OffsetsRetention: 7 * 24 * time.Hour, ExpireInterval: 10 * time.Minute,
+	}
+}
+
+// Validate tells the first setting that cannot be.
+func (c Config) Validate() error {
+	switch {
+	case c.MinSession <= 0 || c.MaxSession < c.MinSession:
+		return fmt.Errorf("group session timeouts: want 0 < min ≤ max, have %v and %v", c.MinSession, c.MaxSession)
+	case c.InitialDelay < 0:
+		return fmt.Errorf("group initial rebalance delay %v: want ≥ 0", c.InitialDelay)
+	case c.MaxMembers < 1 || c.MaxMemberBytes < 1 || c.MaxGroupBytes < c.MaxMemberBytes || c.MaxGroups < 1 || c.MaxOffsets < 1 || c.MaxOffsetMetadataBytes < 0:
+		return fmt.Errorf("group limits must be positive, and a group at least as large as a member: %+v", c)
+	case c.OffsetsRetention <= 0 || c.ExpireInterval <= 0 || c.ExpireInterval > MaxClockStep:
+		return fmt.Errorf("group offsets retention %v and check interval %v: want > 0 and an interval ≤ %v", c.OffsetsRetention, c.ExpireInterval, MaxClockStep)
+	}
+	return nil
+}

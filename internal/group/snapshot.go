@@ -1,0 +1,115 @@
+package group
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tube-mq/tube/internal/group/grouppb"
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// snapshotFormat is written into every snapshot; a newer one is refused.
+const snapshotFormat = 1
+
+// ErrSnapshot: the snapshot is damaged or of a newer format. The machine is
+// unchanged.
+var ErrSnapshot = errors.New("bad groups snapshot")
+
+// Snapshot returns the whole state. Equal states give equal bytes.
+func (m *Machine) Snapshot() []byte {
+	pb := &grouppb.Snapshot{Format: snapshotFormat, Index: uint64(m.index), ClockMillis: m.clock.Milliseconds()}
+	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
+		g := m.groups[name]
+		pb.Groups = append(pb.Groups, &grouppb.Group{
+			Name: name, State: g.state.proto(), EmptyClockMillis: g.emptyClock.Milliseconds(), Topics: g.topicsProto(),
+		})
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(pb)
+	if err != nil {
+		panic(fmt.Sprintf("group: encoding a snapshot: %v", err)) // names are checked to be UTF-8 at the door
+	}
+	return b
+}
+
+// Digest is a hash of the whole state, equal on all replicas at one index.
+func (m *Machine) Digest() uint64 {
+	h := fnv.New64a()
+	h.Write(m.Snapshot())
+	return h.Sum64()
+}
+
+// Restore replaces the state by a snapshot's.
+func (m *Machine) Restore(b []byte) error {
+	var pb grouppb.Snapshot
+	if err := proto.Unmarshal(b, &pb); err != nil {
+		return fmt.Errorf("%w: %v", ErrSnapshot, err)
+	}
+	if pb.GetFormat() != snapshotFormat {
+		return fmt.Errorf("%w: format %d, this binary reads %d", ErrSnapshot, pb.GetFormat(), snapshotFormat)
+	}
+	groups := make(map[string]*stored, len(pb.GetGroups()))
+	for _, g := range pb.GetGroups() {
+		if g.GetState() == nil {
+			return fmt.Errorf("%w: group %q has no state", ErrSnapshot, g.GetName())
+		}
+		s := &stored{
+			state:      newState(record.Index(g.GetState().GetVersion()), g.GetState()),
+			emptyClock: time.Duration(g.GetEmptyClockMillis()) * time.Millisecond,
+			topics:     map[record.TopicID]*topicOffsets{},
+		}
+		if err := s.readTopics(g.GetTopics()); err != nil {
+			return fmt.Errorf("%w: group %q", err, g.GetName())
+		}
+		groups[g.GetName()] = s
+	}
+	m.groups, m.index = groups, record.Index(pb.GetIndex())
+	m.clock = time.Duration(pb.GetClockMillis()) * time.Millisecond
+	return nil
+}
+
+// topicsProto lists the offsets in the order of topic id and partition.
+func (g *stored) topicsProto() []*grouppb.TopicOffsets {
+	ids := slices.SortedFunc(maps.Keys(g.topics), func(a, b record.TopicID) int { return bytes.Compare(a[:], b[:]) })
+	out := make([]*grouppb.TopicOffsets, 0, len(ids))
+	for _, id := range ids {
+		t := g.topics[id]
+		pb := &grouppb.TopicOffsets{Topic: id[:], Name: t.name}
+		for _, p := range slices.Sorted(maps.Keys(t.partitions)) {
+			o := t.partitions[p]
+			pb.Partitions = append(pb.Partitions, &grouppb.PartitionOffset{
+				Partition: int32(p), Offset: int64(o.Offset.Offset), LeaderEpoch: int32(o.LeaderEpoch),
+				Metadata: o.Metadata, TimeMillis: o.Committed.UnixMilli(),
+				ClockMillis: o.clock.Milliseconds(), RetentionMillis: o.retention.Milliseconds(),
+			})
+		}
+		out = append(out, pb)
+	}
+	return out
+}
+
+func (g *stored) readTopics(topics []*grouppb.TopicOffsets) error {
+	if checkTopics(topics) != nil {
+		return ErrSnapshot
+	}
+	for _, t := range topics {
+		to := g.topic(record.TopicID(t.GetTopic()), t.GetName())
+		for _, p := range t.GetPartitions() {
+			to.partitions[record.Partition(p.GetPartition())] = storedOffset{
+				Offset: Offset{
+					Offset: record.Offset(p.GetOffset()), LeaderEpoch: record.Epoch(p.GetLeaderEpoch()),
+					Metadata: p.GetMetadata(), Committed: time.UnixMilli(p.GetTimeMillis()),
+				},
+				clock:     time.Duration(p.GetClockMillis()) * time.Millisecond,
+				retention: time.Duration(p.GetRetentionMillis()) * time.Millisecond,
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/tube-mq/tube/internal/group"
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// Groups is the coordinator's side of stream groups, as a member needs it. A
+// call for a group that another node coordinates answers group.ErrNotCoordinator.
+// Join and Sync wait for other members, until ctx ends.
+type Groups interface {
+	// Coordinator tells which node coordinates the group.
+	// Error: group.ErrNotCoordinator if none is known just now.
+	Coordinator(name string) (record.NodeID, error)
+	Join(ctx context.Context, req *group.JoinRequest) *group.JoinResponse
+	Sync(ctx context.Context, req *group.SyncRequest) *group.SyncResponse
+	Heartbeat(req *group.HeartbeatRequest) error
+	Leave(ctx context.Context, req *group.LeaveRequest) *group.LeaveResponse
+	Offsets() GroupOffsets
+	Admin() GroupAdmin
+}
+
+// GroupOffsets are the groups' committed positions.
+type GroupOffsets interface {
+	Commit(ctx context.Context, req *group.CommitRequest) *group.CommitResponse
+	Fetch(ctx context.Context, req *group.FetchOffsetsRequest) *group.FetchOffsetsResponse
+	Delete(ctx context.Context, req *group.DeleteOffsetsRequest) *group.DeleteOffsetsResponse
+}
+
+// GroupAdmin looks at groups and removes them.
+type GroupAdmin interface {
+	Describe(ctx context.Context, name string) *group.Description
+	// List names the groups that this node coordinates, by name.
+	List() []group.Listing
+	Delete(ctx context.Context, name string) error
+}
