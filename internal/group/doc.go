@@ -1,15 +1,15 @@
 // Package group is the pure part of stream (consumer) groups, sharded by group
 // name. It does no I/O, reads no clock and starts no goroutine.
 //
-//	            Join, Sync, Heartbeat, Leave, Commit …, Tick
-//	                              │
-//	                       ┌──────▼──────┐  replies
-//	 on the shard's leader │ Coordinator ├──────────►
-//	                       └──────┬──────┘
-//	                    proposals │ ▲ results
-//	                       ┌──────▼─┴────┐
-//	 on every replica      │   Machine   │
-//	                       └─────────────┘
+//	           Join, Sync, Heartbeat, Leave, Commit …, Tick
+//	                             │
+//	                      ┌──────▼──────┐  replies
+//	on the shard's leader │ Coordinator ├──────────►
+//	                      └──────┬──────┘
+//	                   proposals │ ▲ results
+//	                      ┌──────▼─┴────┐
+//	on every replica      │   Machine   │
+//	                      └─────────────┘
 //
 // The Machine holds what must survive: each group's last generation (members,
 // assignment) and the committed offsets. It changes by committed commands only.

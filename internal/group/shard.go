@@ -1,6 +1,9 @@
 package group
 
-import "hash/fnv"
+import (
+	"hash/fnv"
+	"unicode/utf8"
+)
 
 // MaxNameBytes bounds a group's name.
 const MaxNameBytes = 1024
@@ -16,7 +19,7 @@ func ShardOf(name string, shards int) int {
 // checkName tells whether a group may have this name. The empty name, which
 // Kafka tolerates for old commits, is refused here as well.
 func checkName(name string) error {
-	if name == "" || len(name) > MaxNameBytes {
+	if name == "" || len(name) > MaxNameBytes || !utf8.ValidString(name) {
 		return ErrInvalidGroup
 	}
 	return nil

@@ -1,0 +1,93 @@
+package group
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// FetchOffsets returns a group's positions; a group that does not exist has none.
+func (c *Coordinator) FetchOffsets(req *FetchOffsetsRequest) *FetchOffsetsResponse {
+	if err := c.check(req.Group); err != nil {
+		return &FetchOffsetsResponse{Err: err}
+	}
+	return &FetchOffsetsResponse{Topics: c.m.offsets(req)}
+}
+
+func (m *Machine) offsets(req *FetchOffsetsRequest) []FetchedTopic {
+	g := m.groups[req.Group]
+	if g == nil {
+		return nil
+	}
+	var out []FetchedTopic
+	if req.Topics == nil {
+		ids := slices.SortedFunc(maps.Keys(g.topics), func(a, b record.TopicID) int { return bytes.Compare(a[:], b[:]) })
+		for _, id := range ids {
+			out = append(out, g.fetch(id, slices.Sorted(maps.Keys(g.topics[id].partitions))))
+		}
+		return out
+	}
+	for _, t := range req.Topics {
+		if g.topics[t.Topic] != nil {
+			out = append(out, g.fetch(t.Topic, t.Partitions))
+		}
+	}
+	return out
+}
+
+func (g *stored) fetch(id record.TopicID, partitions []record.Partition) FetchedTopic {
+	t := g.topics[id]
+	f := FetchedTopic{Topic: id, Name: t.name}
+	for _, p := range partitions {
+		if o, ok := t.partitions[p]; ok {
+			f.Partitions = append(f.Partitions, FetchedPartition{p, o.Offset})
+		}
+	}
+	return f
+}
+
+// Describe tells a group's state and members.
+func (c *Coordinator) Describe(name string) *Description {
+	d := &Description{Group: name, Phase: Dead}
+	if d.Err = c.check(name); d.Err != nil {
+		return d
+	}
+	g, st := c.groups[name], c.m.State(name)
+	switch {
+	case g != nil:
+		d.Phase, d.ProtocolType, d.Protocol, d.Generation = g.phase, g.protocolType, g.protocol, g.generation
+		for _, m := range g.ordered() {
+			dm := DescribedMember{ID: m.ID, Instance: m.Instance, ClientID: m.ClientID, ClientHost: m.ClientHost}
+			if g.phase == Stable {
+				dm.Metadata, dm.Assignment = m.metadata(g.protocol), m.Assignment
+			}
+			d.Members = append(d.Members, dm)
+		}
+	case st != nil:
+		d.Phase, d.ProtocolType, d.Generation = Empty, st.ProtocolType, st.Generation
+	default:
+		d.Err = ErrGroupNotFound
+	}
+	return d
+}
+
+// List names the shard's groups, by name; none while not leading.
+func (c *Coordinator) List() []Listing {
+	if !c.leading {
+		return nil
+	}
+	var out []Listing
+	for name, g := range c.groups {
+		out = append(out, Listing{name, g.protocolType, g.phase})
+	}
+	for name, s := range c.m.groups {
+		if c.groups[name] == nil {
+			out = append(out, Listing{name, s.state.ProtocolType, Empty})
+		}
+	}
+	slices.SortFunc(out, func(a, b Listing) int { return strings.Compare(a.Group, b.Group) })
+	return out
+}
