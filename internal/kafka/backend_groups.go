@@ -7,10 +7,17 @@ import (
 	"github.com/tube-mq/tube/internal/record"
 )
 
-// Groups is the coordinator's side of stream groups, as a member needs it. A
-// call for a group that another node coordinates answers group.ErrNotCoordinator.
-// Join and Sync wait for other members, until ctx ends.
-type Groups interface {
+// Groups is the coordinator's side of stream groups, in three parts. A call for
+// a group that another node coordinates answers group.ErrNotCoordinator.
+type Groups struct {
+	Members GroupMembers
+	Offsets GroupOffsets
+	Admin   GroupAdmin
+}
+
+// GroupMembers is what a member needs. Join and Sync wait for other members,
+// until ctx ends.
+type GroupMembers interface {
 	// Coordinator tells which node coordinates the group.
 	// Error: group.ErrNotCoordinator if none is known just now.
 	Coordinator(name string) (record.NodeID, error)
@@ -18,8 +25,6 @@ type Groups interface {
 	Sync(ctx context.Context, req *group.SyncRequest) *group.SyncResponse
 	Heartbeat(req *group.HeartbeatRequest) error
 	Leave(ctx context.Context, req *group.LeaveRequest) *group.LeaveResponse
-	Offsets() GroupOffsets
-	Admin() GroupAdmin
 }
 
 // GroupOffsets are the groups' committed positions.
