@@ -1,0 +1,206 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/wal"
+)
+
+// checkpointer is the host's state about checkpoints.
+type checkpointer struct {
+	mu  sync.Mutex // one checkpoint at a time; guards what follows
+	seq uint64
+	// last has every group's section as last written, for groups that were idle since.
+	last map[record.Group][]byte
+
+	entries   atomic.Int64  // written to the WAL since the last checkpoint
+	fromBytes atomic.Uint64 // the WAL's byte count at the last checkpoint
+}
+
+// checkpointLoop makes a checkpoint when the WAL has grown enough.
+func (h *Host) checkpointLoop(ctx context.Context) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		grown := int64(h.wal.Written() - h.checkpoint.fromBytes.Load())
+		if grown < h.cfg.CheckpointBytes && h.checkpoint.entries.Load() < h.cfg.CheckpointEntries {
+			continue
+		}
+		if err := h.Checkpoint(); err != nil {
+			h.cfg.Logger.Error("checkpoint not made; will try again", "err", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
+
+// saved is one group's contribution to a checkpoint.
+type saved struct {
+	g    *Group
+	sect *section
+	// from is where in the WAL the group's oldest entry that the section lacks is.
+	from    wal.Position
+	pending bool // from is set
+}
+
+// Checkpoint makes everything applied so far durable outside of the WAL and
+// lets the WAL forget it: sections of the groups that changed, their machines
+// settled, the file written beside the old one, synced and renamed.
+func (h *Host) Checkpoint() error {
+	c := &h.checkpoint
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	began, written := h.wal.Position(), h.wal.Written()
+	// Whatever was written before began has told its group so once this returns;
+	// an entry without a position in a group's log is behind began.
+	if err := h.barrier(); err != nil {
+		return err
+	}
+	c.entries.Store(0)
+	fresh := h.saveGroups()
+	if err := h.writeSections(fresh); err != nil {
+		for _, s := range fresh {
+			if s.sect != nil {
+				s.g.Do(func() { s.g.dirty = true })
+			}
+		}
+		return err
+	}
+	c.fromBytes.Store(written)
+	forget := began
+	for _, s := range fresh {
+		if s.pending && s.from.Before(forget) {
+			forget = s.from
+		}
+	}
+	return h.wal.Forget(forget)
+}
+
+// barrier waits until the WAL has answered everything submitted before.
+func (h *Host) barrier() error {
+	done := make(chan error, 1)
+	h.writer.Submit(wal.Batch{Done: func(_ []wal.Position, err error) { done <- err }})
+	return <-done
+}
+
+// writeSections settles the machines and writes the file.
+func (h *Host) writeSections(fresh []saved) error {
+	c := &h.checkpoint
+	for _, s := range fresh {
+		if s.sect == nil {
+			continue
+		}
+		if err := s.g.spec.Machine.Settle(); err != nil {
+			return fmt.Errorf("checkpoint: group %d: %w", s.g.ID(), err)
+		}
+	}
+	sections, err := h.sections(fresh)
+	if err != nil {
+		return err
+	}
+	if err := writeCheckpoint(h.cfg.FS, h.checkpointDir(), c.seq+1, sections); err != nil {
+		return err
+	}
+	c.seq++
+	c.last = make(map[record.Group][]byte, len(sections))
+	for _, s := range sections {
+		c.last[s.group] = s.bytes
+	}
+	return nil
+}
+
+// saveGroups asks every group, in its loop, where it stands.
+func (h *Host) saveGroups() []saved {
+	groups := h.Groups()
+	out := make([]saved, len(groups))
+	var wait sync.WaitGroup
+	for i, g := range groups {
+		wait.Add(1)
+		if !g.Do(func() { out[i] = g.save(); wait.Done() }) {
+			out[i] = saved{g: g}
+			wait.Done()
+		}
+	}
+	wait.Wait()
+	return out
+}
+
+func (g *Group) save() saved {
+	s := saved{g: g}
+	if g.core == nil {
+		return s
+	}
+	c := g.core
+	for i := c.applied + 1; i <= c.log.last(); i++ {
+		if pos := c.log.at(i).pos; !pos.IsZero() {
+			s.from, s.pending = pos, true
+			break
+		}
+	}
+	if !g.dirty {
+		return s
+	}
+	g.dirty = false
+	term, err := c.log.Term(c.applied)
+	if err != nil {
+		panic(fmt.Sprintf("replica: group %d: term of applied index %d: %v", g.ID(), c.applied, err))
+	}
+	hard := &raftpb.HardState{Term: new(c.log.hard.GetTerm()), Vote: new(c.log.hard.GetVote()), Commit: new(c.log.hard.GetCommit())}
+	s.sect = &section{
+		group: g.ID(), replica: c.id, applied: c.applied, term: term,
+		hard: hard, conf: c.log.conf, state: g.spec.Machine.Save(),
+	}
+	return s
+}
+
+// sections puts together what the file holds: fresh sections, those of idle
+// groups as they were, and those of groups that nobody has added.
+func (h *Host) sections(fresh []saved) ([]encodedSection, error) {
+	var out []encodedSection
+	add := func(id record.Group, b []byte) { out = append(out, encodedSection{id, b}) }
+	for _, s := range fresh {
+		id := s.g.ID()
+		switch {
+		case s.sect != nil:
+			b, err := s.sect.encode()
+			if err != nil {
+				return nil, err
+			}
+			add(id, b)
+		case h.checkpoint.last[id] != nil:
+			add(id, h.checkpoint.last[id])
+		case s.g.old != nil && s.g.old.section != nil && s.g.old.section.damaged == nil:
+			b, err := s.g.old.section.encode()
+			if err != nil {
+				return nil, err
+			}
+			add(id, b)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, r := range h.recovered {
+		if r.section != nil && r.section.damaged == nil {
+			b, err := r.section.encode()
+			if err != nil {
+				return nil, err
+			}
+			add(id, b)
+		}
+	}
+	return out, nil
+}

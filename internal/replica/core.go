@@ -1,0 +1,328 @@
+package replica
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+const (
+	thinBytes = 8
+	// maxUncommittedEntries bounds what a leader appends before it is committed,
+	// counted in thin bytes. The bytes that clients may have under way are
+	// bounded by the doors.
+	maxUncommittedEntries = 64 << 10
+	maxInflightMessages   = 256
+	maxMessageBytes       = 1 << 20
+
+	electionTicks  = 10
+	heartbeatTicks = 1
+)
+
+// Entry is one committed entry as a machine sees it.
+type Entry struct {
+	Index record.Index
+	Term  record.Term
+	// Data is what was proposed. It lies in Buf when Buf is not nil: a machine
+	// that keeps bytes of it past Apply retains Buf. Nobody writes to it.
+	Data []byte
+	Buf  *record.Buffer
+}
+
+// Status says what a replica knows of its group's leadership.
+type Status struct {
+	Term   record.Term
+	Leader record.ReplicaID // 0: none known
+	// Leading: this replica leads and has committed in its own term, so that it
+	// may serve.
+	Leading bool
+}
+
+// core is a group's consensus: pure, one goroutine's, no clock, no I/O.
+// Events: propose, step, stored, tick. Effects: ready.
+type core struct {
+	id  record.ReplicaID
+	rn  *raft.RawNode
+	log entryLog
+
+	// tokens holds payloads of thin entries that raft has not given an index yet.
+	tokens    map[uint64]pending
+	nextToken uint64
+	// waiting are proposals of ours with an index, in index order.
+	waiting []waiter
+	// campaigned is the term in which this replica became leader; it serves once
+	// an entry of that term is applied.
+	lead    bool
+	serving bool
+	term    uint64
+	leader  uint64
+
+	// applied is the last index handed to the machine.
+	applied uint64
+	// commitUnsaved: the commit index moved since the hard state was last
+	// written. It rides along with the next write: it needs no fsync of its own.
+	commitUnsaved bool
+}
+
+type pending struct {
+	payload payload
+	done    func(any, error)
+}
+
+type waiter struct {
+	index, term uint64
+	done        func(any, error)
+}
+
+// start is where a core begins: from a checkpoint and the WAL behind it, or empty.
+type start struct {
+	id      record.ReplicaID
+	applied uint64
+	log     entryLog
+}
+
+func newCore(s start, logger *slog.Logger) (*core, error) {
+	c := &core{id: s.id, log: s.log, applied: s.applied, tokens: map[uint64]pending{}}
+	rn, err := raft.NewRawNode(&raft.Config{
+		ID:                        uint64(s.id),
+		ElectionTick:              electionTicks,
+		HeartbeatTick:             heartbeatTicks,
+		Storage:                   &c.log,
+		Applied:                   s.applied,
+		AsyncStorageWrites:        true,
+		MaxSizePerMsg:             maxMessageBytes,
+		MaxUncommittedEntriesSize: maxUncommittedEntries * thinBytes,
+		MaxInflightMsgs:           maxInflightMessages,
+		CheckQuorum:               true,
+		PreVote:                   true,
+		ReadOnlyOption:            raft.ReadOnlySafe,
+		DisableProposalForwarding: true,
+		StepDownOnRemoval:         true,
+		Logger:                    raftLogger{logger},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("replica %d: %w", s.id, err)
+	}
+	c.rn = rn
+	c.observe(rn.BasicStatus().SoftState, rn.BasicStatus().HardState.GetTerm())
+	return c, nil
+}
+
+// soleVoter reports whether this replica is its group's only voter: then
+// nothing has to be awaited, and no ticks are needed once it leads.
+func (c *core) soleVoter() bool {
+	v := c.log.conf.GetVoters()
+	return len(v) == 1 && v[0] == uint64(c.id) && len(c.log.conf.GetVotersOutgoing()) == 0
+}
+
+// campaign asks for an election at once. A sole voter need not wait for a timeout.
+func (c *core) campaign() error { return c.rn.Campaign() }
+
+// propose hands proposals to raft as one message. On failure every proposal is
+// answered: nothing of it is in the log.
+func (c *core) propose(props []Proposal) {
+	if len(props) == 0 {
+		return
+	}
+	entries := make([]*raftpb.Entry, len(props))
+	thin := make([]byte, thinBytes*len(props))
+	first := c.nextToken
+	for i, p := range props {
+		t := thin[i*thinBytes : (i+1)*thinBytes : (i+1)*thinBytes]
+		binary.LittleEndian.PutUint64(t, c.nextToken)
+		c.tokens[c.nextToken] = pending{payload{p.Data, p.Buf}, p.Done}
+		c.nextToken++
+		entries[i] = &raftpb.Entry{Data: t}
+	}
+	err := c.rn.Step(&raftpb.Message{
+		Type: raftpb.MsgProp.Enum(), From: new(uint64(c.id)), Entries: entries,
+	})
+	if err == nil {
+		return
+	}
+	refusal := ErrNotLeader
+	if c.lead && errors.Is(err, raft.ErrProposalDropped) {
+		refusal = ErrBusy
+	}
+	for t := first; t < c.nextToken; t++ {
+		p := c.tokens[t]
+		delete(c.tokens, t)
+		p.payload.release()
+		p.done(nil, refusal)
+	}
+}
+
+// effects are what a loop has to carry out, in this order: write, then send
+// what follows the write once it is durable; apply.
+type effects struct {
+	// first and last bound the entries to write, taken from the log; last < first: none.
+	first, last uint64
+	hard        *raftpb.HardState // nil: unchanged
+	// after are responses to deliver once the write is durable, ours and peers'.
+	after []*raftpb.Message
+	// durable: somebody waits for the write. votes: it carries a term or a vote.
+	durable, votes bool
+
+	messages []*raftpb.Message
+	apply    []*raftpb.Entry
+	applied  []*raftpb.Message // responses to step once applied
+}
+
+// ready takes what raft wants done. It reports false if there is nothing.
+func (c *core) ready() (effects, bool) {
+	if !c.rn.HasReady() {
+		return effects{}, false
+	}
+	rd := c.rn.Ready()
+	e := effects{first: 1}
+	if rd.SoftState != nil || !raft.IsEmptyHardState(rd.HardState) {
+		st := c.rn.BasicStatus()
+		c.observe(st.SoftState, st.HardState.GetTerm())
+	}
+	for _, m := range rd.Messages {
+		switch m.GetTo() {
+		case raft.LocalAppendThread:
+			c.prepareWrite(m, &e)
+		case raft.LocalApplyThread:
+			e.apply = append(e.apply, m.GetEntries()...)
+			e.applied = append(e.applied, m.GetResponses()...)
+		default:
+			e.messages = append(e.messages, m)
+		}
+	}
+	return e, true
+}
+
+// prepareWrite takes entries into the log, gives proposals their index, and
+// says what the WAL must hold.
+func (c *core) prepareWrite(m *raftpb.Message, e *effects) {
+	for _, en := range m.GetEntries() {
+		index, term := en.GetIndex(), en.GetTerm()
+		if e.last < e.first {
+			e.first = index
+		}
+		e.last = index
+		s := slot{term: term, kind: en.GetType()}
+		if s.kind != raftpb.EntryNormal {
+			s.payload = payload{data: en.GetData()}
+		} else if d := en.GetData(); len(d) == thinBytes {
+			t := binary.LittleEndian.Uint64(d)
+			p, ok := c.tokens[t]
+			if !ok {
+				panic(fmt.Sprintf("replica: entry %d names payload %d, which is not there", index, t))
+			}
+			delete(c.tokens, t)
+			s.payload = p.payload
+			if p.done != nil {
+				c.waiting = append(c.waiting, waiter{index, term, p.done})
+			}
+		}
+		c.log.append(index, s)
+	}
+	if m.Term != nil || m.Vote != nil || m.Commit != nil {
+		h := &raftpb.HardState{Term: new(m.GetTerm()), Vote: new(m.GetVote()), Commit: new(m.GetCommit())}
+		onlyCommit := c.log.hard.GetTerm() == h.GetTerm() && c.log.hard.GetVote() == h.GetVote()
+		c.log.hard = h
+		if onlyCommit {
+			c.commitUnsaved = true
+		} else {
+			e.hard, e.votes = h, true
+		}
+	}
+	e.after = append(e.after, m.GetResponses()...)
+	e.durable = len(e.after) > 0
+	if e.last >= e.first && c.commitUnsaved {
+		e.hard = c.log.hard
+	}
+	if e.hard != nil {
+		c.commitUnsaved = false
+	}
+}
+
+// step takes a message from raft's own storage threads or from a peer.
+func (c *core) step(m *raftpb.Message) {
+	// Errors mean that the message does not matter any more (an unknown peer, a
+	// proposal nobody takes): raft's own answer to a lossy network.
+	_ = c.rn.Step(m)
+}
+
+// entry returns a committed entry's payload for the machine.
+func (c *core) entry(e *raftpb.Entry) Entry {
+	s := c.log.at(e.GetIndex())
+	if s == nil || s.term != e.GetTerm() {
+		panic(fmt.Sprintf("replica: committed entry %d of term %d is not in the log", e.GetIndex(), e.GetTerm()))
+	}
+	return Entry{record.Index(e.GetIndex()), record.Term(s.term), s.payload.data, s.payload.buf}
+}
+
+// finish marks an index as applied and answers who proposed it.
+func (c *core) finish(index, term uint64, result any) {
+	c.applied = index
+	if c.lead && term == c.term {
+		c.serving = true
+	}
+	for len(c.waiting) > 0 && c.waiting[0].index <= index {
+		w := c.waiting[0]
+		c.waiting[0] = waiter{}
+		c.waiting = c.waiting[1:]
+		if w.index == index && w.term == term {
+			w.done(result, nil)
+		} else {
+			// Another leader's entry stands where ours was.
+			w.done(nil, ErrNotLeader)
+		}
+	}
+	if len(c.waiting) == 0 {
+		c.waiting = nil
+	}
+}
+
+// observe follows leadership. A deposed leader's proposals have an unknown fate.
+func (c *core) observe(soft raft.SoftState, term uint64) {
+	c.leader = soft.Lead
+	lead := soft.RaftState == raft.StateLeader
+	if lead && (!c.lead || term != c.term) {
+		c.serving = false
+	}
+	if c.lead && (!lead || term != c.term) {
+		c.serving = false
+		for _, w := range c.waiting {
+			w.done(nil, ErrUnknownOutcome)
+		}
+		c.waiting = nil
+	}
+	c.lead, c.term = lead, term
+}
+
+func (c *core) status() Status {
+	return Status{record.Term(c.term), record.ReplicaID(c.leader), c.lead && c.serving}
+}
+
+// trim forgets entries that nobody needs any more.
+func (c *core) trim() {
+	if c.soleVoter() {
+		c.log.compact(c.applied)
+	}
+}
+
+// abandon answers everything that is under way when the replica closes.
+func (c *core) abandon(err error) {
+	for _, w := range c.waiting {
+		w.done(nil, err)
+	}
+	c.waiting = nil
+	for t, p := range c.tokens {
+		delete(c.tokens, t)
+		p.payload.release()
+		if p.done != nil {
+			p.done(nil, err)
+		}
+	}
+	c.log.truncate(c.log.base)
+}

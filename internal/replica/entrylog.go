@@ -1,0 +1,155 @@
+package replica
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/wal"
+)
+
+// payload is what an entry carries beside raft.
+type payload struct {
+	data []byte
+	buf  *record.Buffer // holds data; nil when data is the garbage collector's
+}
+
+func (p payload) release() { p.buf.Release() }
+
+// slot is one entry of the group's log.
+type slot struct {
+	term    uint64
+	kind    raftpb.EntryType
+	payload payload
+	// pos is where the WAL holds the entry.
+	// Invariant: zero until the write that carries it was handed to the WAL's
+	// writer and came back.
+	pos wal.Position
+	// onDisk: the payload is in the WAL only; see Group.load.
+	onDisk bool
+}
+
+// entryLog is one group's Raft log as raft sees it (raft.Storage). It holds
+// what is not yet applied, and of what is applied as much as followers may
+// still need; older entries are in the WAL only.
+type entryLog struct {
+	hard *raftpb.HardState
+	conf *raftpb.ConfState
+
+	// base is the index before slots[0]; everything up to it is in the machine.
+	// Invariant: base ≤ applied.
+	base     uint64
+	baseTerm uint64
+	slots    []slot
+}
+
+func (l *entryLog) last() uint64 { return l.base + uint64(len(l.slots)) }
+
+func (l *entryLog) at(index uint64) *slot {
+	if index <= l.base || index > l.last() {
+		return nil
+	}
+	return &l.slots[index-l.base-1]
+}
+
+// append puts one entry at its index, dropping what stood there and behind it:
+// a new leader overwrites what was never committed.
+func (l *entryLog) append(index uint64, s slot) {
+	if index <= l.base || index > l.last()+1 {
+		panic(fmt.Sprintf("replica: entry %d does not fit a log of (%d, %d]", index, l.base, l.last()))
+	}
+	l.truncate(index - 1)
+	l.slots = append(l.slots, s)
+}
+
+// truncate drops everything after index.
+func (l *entryLog) truncate(index uint64) {
+	for i := index - l.base; i < uint64(len(l.slots)); i++ {
+		l.slots[i].payload.release()
+		l.slots[i] = slot{}
+	}
+	if keep := index - l.base; keep < uint64(len(l.slots)) {
+		l.slots = l.slots[:keep]
+	}
+}
+
+// compact forgets entries up to index, which must be applied.
+func (l *entryLog) compact(index uint64) {
+	if index <= l.base {
+		return
+	}
+	n := int(index - l.base)
+	l.baseTerm = l.slots[n-1].term
+	for i := range n {
+		l.slots[i].payload.release()
+		l.slots[i] = slot{}
+	}
+	l.base = index
+	if n == len(l.slots) {
+		l.slots = l.slots[:0]
+		if cap(l.slots) > 4096 {
+			l.slots = nil
+		}
+		return
+	}
+	// Reslicing leaks the head until append grows the slice anew; it does so in
+	// amortised constant time, which shifting would not.
+	l.slots = l.slots[n:]
+}
+
+// InitialState implements raft.Storage.
+func (l *entryLog) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
+	return l.hard, l.conf, nil
+}
+
+// Entries implements raft.Storage: thin entries of [lo, hi).
+func (l *entryLog) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
+	if lo <= l.base {
+		return nil, raft.ErrCompacted
+	}
+	if hi > l.last()+1 {
+		return nil, raft.ErrUnavailable
+	}
+	out := make([]*raftpb.Entry, 0, hi-lo)
+	var sizeBytes uint64
+	for i := lo; i < hi; i++ {
+		s := l.at(i)
+		sizeBytes += uint64(len(s.payload.data)) + thinBytes
+		if len(out) > 0 && sizeBytes > maxSize {
+			break
+		}
+		e := &raftpb.Entry{Term: new(s.term), Index: new(i), Type: s.kind.Enum()}
+		if s.kind != raftpb.EntryNormal {
+			e.Data = s.payload.data
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// Term implements raft.Storage.
+func (l *entryLog) Term(i uint64) (uint64, error) {
+	switch {
+	case i == l.base:
+		return l.baseTerm, nil
+	case i < l.base:
+		return 0, raft.ErrCompacted
+	case i > l.last():
+		return 0, raft.ErrUnavailable
+	}
+	return l.at(i).term, nil
+}
+
+// LastIndex implements raft.Storage.
+func (l *entryLog) LastIndex() (uint64, error) { return l.last(), nil }
+
+// FirstIndex implements raft.Storage.
+func (l *entryLog) FirstIndex() (uint64, error) { return l.base + 1, nil }
+
+// Snapshot implements raft.Storage. A follower that is too far behind needs a
+// copy of the machine, which is made out of band; until then it has to wait.
+func (l *entryLog) Snapshot() (*raftpb.Snapshot, error) {
+	return nil, raft.ErrSnapshotTemporarilyUnavailable
+}

@@ -1,0 +1,17 @@
+package replica
+
+import "errors"
+
+var (
+	// ErrNotLeader: this replica does not lead; the proposal is not in the log.
+	ErrNotLeader = errors.New("replica: not the leader")
+	// ErrUnknownOutcome: leadership was lost, or the node stops, while the
+	// proposal was under way. It may or may not be committed.
+	ErrUnknownOutcome = errors.New("replica: outcome of the proposal unknown")
+	// ErrBusy: too much is uncommitted; nothing was proposed.
+	ErrBusy = errors.New("replica: too many uncommitted proposals")
+	// ErrStopped: the host is stopping or the group was removed; nothing was proposed.
+	ErrStopped = errors.New("replica: stopped")
+	// ErrDamaged: the group's data on this node is damaged; see the log.
+	ErrDamaged = errors.New("replica: data is damaged")
+)

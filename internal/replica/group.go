@@ -1,0 +1,197 @@
+package replica
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// Machine is what a group's committed entries are fed to. All calls but Settle
+// come from the group's loop, one at a time; none may block for long.
+type Machine interface {
+	// Apply applies one committed entry, in index order, each once. It must be
+	// deterministic. The result goes to whoever proposed the entry on this node.
+	Apply(e Entry) (result any)
+	// Applied is called after a run of Apply calls, before their proposers'
+	// answers have been awaited: the place to wake readers once.
+	Applied()
+	// Led is called when the group's leadership changes as this replica sees it.
+	Led(s Status)
+	// Save returns the state as of the last applied entry, for the checkpoint.
+	Save() []byte
+	// Settle makes durable what Apply wrote outside of Save's bytes, at least as
+	// far as the last Save. It is called off the loop and may take long.
+	Settle() error
+	// Close is the last call.
+	Close()
+}
+
+// Proposal asks for one entry.
+type Proposal struct {
+	Data []byte
+	// Buf holds Data and is released by the group when it is done with it;
+	// nil leaves Data to the garbage collector. Nobody may write to Data any more.
+	Buf *record.Buffer
+	// Done is called once, from the group's loop or from Propose's caller: with
+	// the machine's result once applied, or with an error of this package.
+	// It must not block.
+	Done func(result any, err error)
+}
+
+// Spec describes a replica that this node should run.
+type Spec struct {
+	Group   record.Group
+	Replica record.ReplicaID
+	// Voters is the group's first membership. It counts only for a group that
+	// has no state yet; later memberships come from its log.
+	Voters  []record.ReplicaID
+	Machine Machine
+	// Damaged, if set, is why the group must not run here; it is added all the
+	// same, so that it is named in checkpoints and answers errors.
+	Damaged error
+	// Relaxed groups are answered when the WAL has written, not synced, their
+	// entries. Term and vote are synced all the same.
+	Relaxed bool
+	// Volatile, for machines in memory, turns an entry's payload into what the
+	// WAL shall keep of it (nil: keep all).
+	Volatile func(data []byte) []byte
+	Logger   *slog.Logger
+}
+
+// Group is one running replica group on this node.
+type Group struct {
+	spec Spec
+	host *Host
+	loop *loop
+
+	mu sync.Mutex
+	// in is what others have left for the loop. Guarded by mu.
+	in     inbox
+	queued bool // the group is in its loop's queue
+	closed bool
+
+	status atomic.Pointer[Status]
+
+	// old is what the last restart found; immutable.
+	old *recovered
+
+	// The rest belongs to the loop.
+	core    *core
+	dirty   bool // applied or voted since the last checkpoint
+	ticking bool
+	failed  error
+	spare   inbox
+}
+
+type inbox struct {
+	proposals []Proposal
+	stored    []stored
+	messages  []*raftpb.Message
+	calls     []func()
+	ticks     int
+}
+
+func (in *inbox) empty() bool {
+	return len(in.proposals) == 0 && len(in.stored) == 0 && len(in.messages) == 0 &&
+		len(in.calls) == 0 && in.ticks == 0
+}
+
+func (in *inbox) reset() {
+	clear(in.proposals)
+	clear(in.stored)
+	clear(in.messages)
+	clear(in.calls)
+	in.proposals, in.stored, in.messages, in.calls = in.proposals[:0], in.stored[:0], in.messages[:0], in.calls[:0]
+	in.ticks = 0
+}
+
+// ID is the group's id.
+func (g *Group) ID() record.Group { return g.spec.Group }
+
+// Status is what this replica knows of the leadership. Any goroutine may ask.
+func (g *Group) Status() Status { return *g.status.Load() }
+
+// Propose asks for an entry. See Proposal for how it is answered.
+func (g *Group) Propose(p Proposal) {
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		p.Buf.Release()
+		p.Done(nil, ErrStopped)
+		return
+	}
+	g.in.proposals = append(g.in.proposals, p)
+	g.wakeLocked()
+	g.mu.Unlock()
+}
+
+// ProposeWait is Propose for callers that wait. If ctx ends first the outcome
+// is unknown, and the error says so.
+func (g *Group) ProposeWait(ctx context.Context, data []byte) (any, error) {
+	type answer struct {
+		result any
+		err    error
+	}
+	done := make(chan answer, 1)
+	g.Propose(Proposal{Data: data, Done: func(r any, err error) { done <- answer{r, err} }})
+	select {
+	case a := <-done:
+		return a.result, a.err
+	case <-ctx.Done():
+		return nil, ErrUnknownOutcome
+	}
+}
+
+// Do runs f in the group's loop, between two entries. It reports false if the
+// group is closed, and f will not run.
+func (g *Group) Do(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.in.calls = append(g.in.calls, f)
+	g.wakeLocked()
+	return true
+}
+
+func (g *Group) tick() {
+	g.mu.Lock()
+	if !g.closed {
+		g.in.ticks++
+		g.wakeLocked()
+	}
+	g.mu.Unlock()
+}
+
+func (g *Group) deliver(s stored) {
+	g.mu.Lock()
+	if !g.closed {
+		g.in.stored = append(g.in.stored, s)
+		g.wakeLocked()
+	}
+	g.mu.Unlock()
+}
+
+// wakeLocked queues the group in its loop, once.
+func (g *Group) wakeLocked() {
+	if !g.queued {
+		g.queued = true
+		g.loop.enqueue(g)
+	}
+}
+
+// take empties the inbox for the loop.
+func (g *Group) take() inbox {
+	g.mu.Lock()
+	in := g.in
+	g.in = g.spare
+	g.queued = false
+	g.mu.Unlock()
+	return in
+}

@@ -1,0 +1,373 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/vfs"
+	"github.com/tube-mq/tube/internal/wal"
+)
+
+// Config of a Host. Zero values are replaced by the defaults named here.
+type Config struct {
+	FS     vfs.FS
+	Dir    string // holds wal/ and checkpoint/
+	WAL    wal.Config
+	Loops  int // goroutines that run groups: one per processor
+	Logger *slog.Logger
+	// A checkpoint is made when the WAL has grown by this much since the last.
+	CheckpointBytes   int64         // 1 GiB
+	CheckpointEntries int64         // 1,000,000
+	TickInterval      time.Duration // of raft's clock: 100 ms
+	// OnFail is told once when a write or fsync failed: the node must stop.
+	OnFail func(error)
+}
+
+func (c *Config) setDefaults() {
+	if c.Loops == 0 {
+		c.Loops = runtime.GOMAXPROCS(0)
+	}
+	if c.CheckpointBytes == 0 {
+		c.CheckpointBytes = 1 << 30
+	}
+	if c.CheckpointEntries == 0 {
+		c.CheckpointEntries = 1_000_000
+	}
+	if c.TickInterval == 0 {
+		c.TickInterval = 100 * time.Millisecond
+	}
+	if c.OnFail == nil {
+		c.OnFail = func(err error) { panic(err) }
+	}
+}
+
+// Host runs all replica groups of a node. Safe for use by many goroutines.
+type Host struct {
+	cfg    Config
+	wal    *wal.Log
+	writer *wal.Writer
+	loops  []*loop
+
+	mu     sync.Mutex
+	groups map[record.Group]*Group
+	// recovered is what the checkpoint and the WAL hold of groups that nobody
+	// has added yet.
+	recovered map[record.Group]*recovered
+	ticking   map[*Group]struct{}
+	stopped   bool
+
+	checkpoint checkpointer
+	stop       context.CancelFunc
+	background sync.WaitGroup
+	failOnce   sync.Once
+	failed     atomic.Bool
+}
+
+// Open recovers what the folder holds and starts the loops. No group runs until
+// it is added.
+func Open(cfg Config) (*Host, error) {
+	cfg.setDefaults()
+	h := &Host{
+		cfg: cfg, groups: map[record.Group]*Group{}, ticking: map[*Group]struct{}{},
+	}
+	if err := h.recover(); err != nil {
+		return nil, err
+	}
+	for range cfg.Loops {
+		l := newLoop()
+		h.loops = append(h.loops, l)
+		go l.run()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	h.stop = cancel
+	h.background.Go(func() { h.tickLoop(ctx) })
+	h.background.Go(func() { h.checkpointLoop(ctx) })
+	return h, nil
+}
+
+// Saved returns the machine state that the last checkpoint holds for a group
+// that is not added yet; nil if there is none. A damaged one is an error.
+func (h *Host) Saved(id record.Group) ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.recovered[id]
+	switch {
+	case r == nil:
+		return nil, nil
+	case r.damage != nil:
+		return nil, r.damage
+	case r.section == nil:
+		return nil, nil
+	}
+	return r.section.state, nil
+}
+
+// Add starts a replica. The machine must have taken in what Saved returns.
+func (h *Host) Add(spec Spec) (*Group, error) {
+	if spec.Logger == nil {
+		spec.Logger = h.cfg.Logger
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped {
+		return nil, ErrStopped
+	}
+	if h.groups[spec.Group] != nil {
+		return nil, fmt.Errorf("replica: group %d runs already", spec.Group)
+	}
+	r := h.recovered[spec.Group]
+	delete(h.recovered, spec.Group)
+	g := &Group{spec: spec, host: h, loop: h.loops[int(spec.Group)%len(h.loops)]}
+	g.status.Store(&Status{})
+	g.old = r
+	damage := spec.Damaged
+	if r != nil && damage == nil {
+		damage = r.damage
+	}
+	h.groups[spec.Group] = g
+	if damage != nil {
+		g.failed = fmt.Errorf("%w: %w", ErrDamaged, damage)
+		spec.Logger.Error("replica not started: its data is damaged", "group", spec.Group, "err", damage)
+		return g, nil
+	}
+	core, err := newCore(startOf(spec, r), spec.Logger)
+	if err != nil {
+		return nil, err
+	}
+	g.core = core
+	g.dirty = r == nil || r.section == nil || core.log.last() > core.log.base
+	g.Do(func() {
+		if g.core.soleVoter() {
+			if err := g.core.campaign(); err != nil {
+				spec.Logger.Error("cannot stand for election", "group", spec.Group, "err", err)
+			}
+		}
+		g.retick()
+	})
+	return g, nil
+}
+
+// startOf says where a core begins.
+func startOf(spec Spec, r *recovered) start {
+	s := start{id: spec.Replica, log: entryLog{conf: &raftpb.ConfState{}}}
+	if r == nil || r.section == nil {
+		for _, v := range spec.Voters {
+			s.log.conf.Voters = append(s.log.conf.Voters, uint64(v))
+		}
+	} else {
+		s.log.conf, s.log.hard = r.section.conf, r.section.hard
+		s.applied, s.log.base, s.log.baseTerm = r.section.applied, r.section.applied, r.section.term
+	}
+	if r != nil {
+		s.log.slots = r.slots
+		s.log.hard = r.hardState()
+	}
+	return s
+}
+
+// Remove stops a replica for good; its entries are forgotten by the WAL. The
+// machine is closed when Remove returns.
+func (h *Host) Remove(g *Group) error {
+	h.mu.Lock()
+	delete(h.groups, g.ID())
+	delete(h.ticking, g)
+	h.mu.Unlock()
+	h.close(g, ErrStopped)
+	done := make(chan error, 1)
+	h.writer.Submit(wal.Batch{Records: []wal.Record{{Kind: wal.KindRemoved, Group: g.ID()}}, Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
+	return <-done
+}
+
+// close ends a group: proposals under way are answered, the machine is closed.
+func (h *Host) close(g *Group, reason error) {
+	done := make(chan struct{})
+	ok := g.Do(func() {
+		g.mu.Lock()
+		g.closed = true
+		g.mu.Unlock()
+		if g.core != nil {
+			g.core.abandon(ErrUnknownOutcome)
+			g.core = nil
+		}
+		if g.failed == nil {
+			g.failed = reason
+		}
+		g.publish()
+		g.spec.Machine.Close()
+		close(done)
+	})
+	if ok {
+		<-done
+	}
+}
+
+// Groups lists the running groups.
+func (h *Host) Groups() []*Group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]*Group, 0, len(h.groups))
+	for _, g := range h.groups {
+		out = append(out, g)
+	}
+	return out
+}
+
+// Close makes a last checkpoint, stops all groups and closes the WAL.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	if h.stopped {
+		h.mu.Unlock()
+		return nil
+	}
+	h.stopped = true
+	h.mu.Unlock()
+	h.stop()
+	h.background.Wait()
+	var err error
+	if !h.failed.Load() {
+		err = h.Checkpoint()
+	}
+	for _, g := range h.Groups() {
+		h.close(g, ErrStopped)
+	}
+	for _, l := range h.loops {
+		l.stop()
+	}
+	return errors.Join(err, h.writer.Close())
+}
+
+// fail stops the node: see Config.OnFail.
+func (h *Host) fail(err error) {
+	h.failed.Store(true)
+	h.failOnce.Do(func() { h.cfg.OnFail(err) })
+}
+
+// write hands a group's entries and hard state to the WAL. From the group's loop.
+func (g *Group) write(e effects) {
+	var recs []wal.Record
+	// held keeps payloads alive until the WAL has copied them, whatever becomes
+	// of the group meanwhile.
+	var held []*record.Buffer
+	hard := e.hard != nil
+	if e.last >= e.first {
+		recs = make([]wal.Record, 0, e.last-e.first+2)
+		held = make([]*record.Buffer, 0, e.last-e.first+1)
+		for i := e.first; i <= e.last; i++ {
+			s := g.core.log.at(i)
+			data := s.payload.data
+			if b := s.payload.buf; b != nil {
+				held = append(held, b.Retain())
+			}
+			if g.spec.Volatile != nil && s.kind == raftpb.EntryNormal && len(data) > 0 {
+				data = g.spec.Volatile(data)
+			}
+			recs = append(recs, wal.Record{
+				Kind: wal.KindEntry, Group: g.spec.Group, Index: record.Index(i),
+				Term: record.Term(s.term), EntryType: byte(s.kind), Data: data,
+			})
+		}
+		g.host.checkpoint.entries.Add(int64(e.last - e.first + 1))
+	}
+	if hard {
+		g.dirty = true
+		recs = append(recs, wal.Record{
+			Kind: wal.KindHardState, Group: g.spec.Group, Term: record.Term(e.hard.GetTerm()),
+			Vote: e.hard.GetVote(), Index: record.Index(e.hard.GetCommit()),
+		})
+	}
+	if len(recs) == 0 {
+		if len(e.after) > 0 {
+			g.barrier(e.after)
+		}
+		return
+	}
+	sync := e.durable && (!g.spec.Relaxed || e.votes)
+	g.host.writer.Submit(wal.Batch{Records: recs, Sync: sync, Done: func(pos []wal.Position, err error) {
+		for _, b := range held {
+			b.Release()
+		}
+		if err != nil {
+			g.host.fail(err)
+			return
+		}
+		g.deliver(stored{e.first, e.last, pos, e.after})
+	}})
+}
+
+// barrier delivers responses once everything written before is durable.
+func (g *Group) barrier(after []*raftpb.Message) {
+	g.host.writer.Submit(wal.Batch{Sync: !g.spec.Relaxed, Done: func(_ []wal.Position, err error) {
+		if err != nil {
+			g.host.fail(err)
+			return
+		}
+		g.deliver(stored{first: 1, after: after})
+	}})
+}
+
+// load brings a committed entry's payload back from the WAL if it is not in memory.
+func (g *Group) load(index uint64) error {
+	s := g.core.log.at(index)
+	if s == nil || s.payload.data != nil || !s.onDisk {
+		return nil
+	}
+	data, err := g.host.wal.ReadEntry(s.pos)
+	if err != nil {
+		return fmt.Errorf("entry %d: %w", index, err)
+	}
+	s.payload = payload{data: data}
+	s.onDisk = false
+	return nil
+}
+
+// send hands a message to another replica of the group.
+func (h *Host) send(g *Group, m *raftpb.Message) {
+	// One node has no peers. Raft treats a message that does not arrive as lost.
+	g.spec.Logger.Debug("no way to a peer", "group", g.spec.Group, "to", m.GetTo(), "type", m.GetType().String())
+}
+
+// retick says whether raft's clock matters to the group: a sole voter that
+// leads has nobody to hear from.
+func (g *Group) retick() {
+	want := g.core != nil && !(g.core.soleVoter() && g.core.lead)
+	if want == g.ticking {
+		return
+	}
+	g.ticking = want
+	g.host.mu.Lock()
+	defer g.host.mu.Unlock()
+	if want {
+		g.host.ticking[g] = struct{}{}
+	} else {
+		delete(g.host.ticking, g)
+	}
+}
+
+func (h *Host) tickLoop(ctx context.Context) {
+	tick := time.NewTicker(h.cfg.TickInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		h.mu.Lock()
+		for g := range h.ticking {
+			g.tick()
+		}
+		h.mu.Unlock()
+	}
+}
+
+func (h *Host) checkpointDir() string { return path.Join(h.cfg.Dir, "checkpoint") }

@@ -1,0 +1,182 @@
+package replica
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/vfs"
+	"github.com/tube-mq/tube/internal/wal"
+)
+
+// tally is a machine that folds every entry into a digest.
+type tally struct {
+	mu     sync.Mutex
+	count  uint64
+	digest uint32
+	led    chan Status
+	fail   error // Settle's answer
+}
+
+func newTally() *tally { return &tally{led: make(chan Status, 100)} }
+
+func (m *tally) Apply(e Entry) any {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.count++
+	m.digest = crc32.Update(m.digest, record.Castagnoli, e.Data)
+	return m.count
+}
+func (m *tally) Applied()     {}
+func (m *tally) Led(s Status) { m.led <- s }
+func (m *tally) Save() []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, m.count), m.digest)
+}
+func (m *tally) restore(b []byte) {
+	if b != nil {
+		m.count, m.digest = binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:])
+	}
+}
+func (m *tally) Settle() error { return m.fail }
+func (m *tally) Close()        {}
+
+func (m *tally) state() (uint64, uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.count, m.digest
+}
+
+func openHost(t *testing.T, fsys vfs.FS, dir string) *Host {
+	t.Helper()
+	h, err := Open(Config{
+		FS: fsys, Dir: dir, Logger: slog.New(slog.DiscardHandler), Loops: 2,
+		WAL:    wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10, MaxSpares: 2},
+		OnFail: func(err error) { t.Errorf("storage failed: %v", err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func addTally(t *testing.T, h *Host, id record.Group) (*Group, *tally) {
+	t.Helper()
+	m := newTally()
+	saved, err := h.Saved(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.restore(saved)
+	g, err := h.Add(Spec{Group: id, Replica: 1, Voters: []record.ReplicaID{1}, Machine: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeout := time.After(10 * time.Second)
+	for {
+		select {
+		case s := <-m.led:
+			if s.Leading {
+				return g, m
+			}
+		case <-timeout:
+			t.Fatalf("group %d: nobody leads", id)
+		}
+	}
+}
+
+func TestEntriesSurviveRestarts(t *testing.T) {
+	dir := t.TempDir()
+	want := map[record.Group]uint32{}
+	counts := map[record.Group]uint64{}
+	for round := range 4 {
+		h := openHost(t, vfs.OS{}, dir)
+		var wait sync.WaitGroup
+		for id := record.Group(1); id <= 5; id++ {
+			g, m := addTally(t, h, id)
+			if n, d := m.state(); n != counts[id] || d != want[id] {
+				t.Fatalf("round %d: group %d came back with %d entries, digest %08x; want %d, %08x", round, id, n, d, counts[id], want[id])
+			}
+			wait.Go(func() {
+				for i := range 200 {
+					if _, err := g.ProposeWait(context.Background(), fmt.Appendf(nil, "%d %d %d", round, id, i)); err != nil {
+						t.Errorf("group %d: %v", id, err)
+						return
+					}
+				}
+			})
+		}
+		if round%2 == 1 {
+			if err := h.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wait.Wait()
+		for _, g := range h.Groups() {
+			want[g.ID()] = 0
+			counts[g.ID()], want[g.ID()] = g.spec.Machine.(*tally).state()
+			if counts[g.ID()] != uint64(200*(round+1)) {
+				t.Fatalf("group %d has %d entries", g.ID(), counts[g.ID()])
+			}
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A checkpoint that fails must not let the next one forget what it lacks.
+func TestFailedCheckpointForgetsNothing(t *testing.T) {
+	dir := t.TempDir()
+	h := openHost(t, vfs.OS{}, dir)
+	g, m := addTally(t, h, 1)
+	if _, err := g.ProposeWait(context.Background(), []byte("kept")); err != nil {
+		t.Fatal(err)
+	}
+	m.fail = fmt.Errorf("segment cannot be written")
+	if err := h.Checkpoint(); err == nil {
+		t.Fatal("a checkpoint was made although a machine could not settle")
+	}
+	m.fail = nil
+	if err := h.Checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h = openHost(t, vfs.OS{}, dir)
+	if _, m := addTally(t, h, 1); m.count != 1 {
+		t.Fatalf("%d entries came back, want 1", m.count)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRemovedGroupStaysRemoved(t *testing.T) {
+	dir := t.TempDir()
+	h := openHost(t, vfs.OS{}, dir)
+	g, _ := addTally(t, h, 1)
+	if _, err := g.ProposeWait(context.Background(), []byte("gone")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Remove(g); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.ProposeWait(context.Background(), []byte("late")); err != ErrStopped {
+		t.Fatalf("a removed group answered %v", err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h = openHost(t, vfs.OS{}, dir)
+	defer h.Close()
+	if b, err := h.Saved(1); b != nil || err != nil || len(h.recovered) != 0 {
+		t.Fatalf("saved %q, error %v, %d groups recovered", b, err, len(h.recovered))
+	}
+}

@@ -1,0 +1,204 @@
+package replica
+
+import (
+	"sync"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tube-mq/tube/internal/wal"
+)
+
+// loop is one goroutine that runs many groups: those that have something in
+// their inbox, in the order in which it came. A group without news costs nothing.
+type loop struct {
+	mu      sync.Mutex
+	wake    *sync.Cond
+	queue   []*Group
+	stopped bool
+	done    chan struct{}
+}
+
+func newLoop() *loop {
+	l := &loop{done: make(chan struct{})}
+	l.wake = sync.NewCond(&l.mu)
+	return l
+}
+
+func (l *loop) enqueue(g *Group) {
+	l.mu.Lock()
+	l.queue = append(l.queue, g)
+	if len(l.queue) == 1 {
+		l.wake.Signal()
+	}
+	l.mu.Unlock()
+}
+
+func (l *loop) run() {
+	defer close(l.done)
+	var batch []*Group
+	for {
+		l.mu.Lock()
+		for len(l.queue) == 0 && !l.stopped {
+			l.wake.Wait()
+		}
+		if len(l.queue) == 0 {
+			l.mu.Unlock()
+			return
+		}
+		batch, l.queue = l.queue, batch[:0]
+		l.mu.Unlock()
+		for i, g := range batch {
+			g.turn()
+			batch[i] = nil
+		}
+	}
+}
+
+// stop ends the loop once its queue is empty.
+func (l *loop) stop() {
+	l.mu.Lock()
+	l.stopped = true
+	l.wake.Broadcast()
+	l.mu.Unlock()
+	<-l.done
+}
+
+// stored tells a group that a write of its has reached the disk.
+type stored struct {
+	first, last uint64
+	positions   []wal.Position
+	after       []*raftpb.Message
+}
+
+// turn lets the group deal with everything in its inbox.
+func (g *Group) turn() {
+	in := g.take()
+	if g.core == nil {
+		g.refuse(&in)
+	} else {
+		for _, s := range in.stored {
+			g.afterStored(s)
+		}
+		for _, m := range in.messages {
+			g.core.step(m)
+		}
+		for range in.ticks {
+			g.core.rn.Tick()
+		}
+		g.core.propose(in.proposals)
+		g.work()
+		for _, f := range in.calls {
+			f()
+		}
+		// A call may have asked raft for something.
+		if g.core != nil {
+			g.work()
+		}
+	}
+	in.reset()
+	g.spare = in
+}
+
+// refuse answers proposals to a group that cannot take any.
+func (g *Group) refuse(in *inbox) {
+	err := g.failed
+	if err == nil {
+		err = ErrStopped
+	}
+	for _, p := range in.proposals {
+		p.Buf.Release()
+		p.Done(nil, err)
+	}
+	for _, f := range in.calls {
+		f()
+	}
+}
+
+func (g *Group) afterStored(s stored) {
+	for i, pos := range s.positions {
+		if sl := g.core.log.at(s.first + uint64(i)); sl != nil {
+			sl.pos = pos
+		}
+	}
+	for _, m := range s.after {
+		if m.GetTo() == uint64(g.core.id) {
+			g.core.step(m)
+		} else {
+			g.host.send(g, m)
+		}
+	}
+}
+
+// work carries out raft's effects until there are none.
+func (g *Group) work() {
+	applied := false
+	for g.failed == nil {
+		e, ok := g.core.ready()
+		if !ok {
+			break
+		}
+		g.write(e)
+		for _, m := range e.messages {
+			g.host.send(g, m)
+		}
+		for _, en := range e.apply {
+			applied = true
+			if err := g.applyOne(en); err != nil {
+				g.fail(err)
+				break
+			}
+		}
+		for _, m := range e.applied {
+			g.core.step(m)
+		}
+		g.core.trim()
+	}
+	if applied {
+		g.dirty = true
+		g.spec.Machine.Applied()
+	}
+	g.publish()
+}
+
+// publish makes the leadership known if it changed.
+func (g *Group) publish() {
+	s := Status{}
+	if g.core != nil {
+		s = g.core.status()
+	}
+	if s == *g.status.Load() {
+		return
+	}
+	g.status.Store(&s)
+	g.spec.Machine.Led(s)
+	g.retick()
+}
+
+func (g *Group) applyOne(en *raftpb.Entry) error {
+	index, term := en.GetIndex(), en.GetTerm()
+	switch {
+	case en.GetType() != raftpb.EntryNormal:
+		g.core.applyConfChange(en)
+		g.core.finish(index, term, nil)
+		return nil
+	}
+	if err := g.load(index); err != nil {
+		return err
+	}
+	entry := g.core.entry(en)
+	if len(entry.Data) == 0 { // a new leader's first entry
+		g.core.finish(index, term, nil)
+		return nil
+	}
+	g.core.finish(index, term, g.spec.Machine.Apply(entry))
+	return nil
+}
+
+// fail stops the replica: its data here cannot be trusted. Other groups go on.
+func (g *Group) fail(err error) {
+	g.failed = err
+	g.spec.Logger.Error("replica stopped", "group", g.spec.Group, "err", err)
+	g.core.abandon(ErrDamaged)
+	g.core = nil
+	g.publish()
+}

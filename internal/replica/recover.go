@@ -1,0 +1,153 @@
+package replica
+
+import (
+	"fmt"
+	"path"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/wal"
+)
+
+// recovered is what a restart found of one group.
+type recovered struct {
+	section *section // from the checkpoint; nil: the group is younger
+	hard    *raftpb.HardState
+	// slots are the entries behind the section's applied index, without holes.
+	slots  []slot
+	damage error
+}
+
+func (r *recovered) base() uint64 {
+	if r.section == nil {
+		return 0
+	}
+	return r.section.applied
+}
+
+// hardState puts together what the checkpoint and the WAL say: commit indexes
+// ride along with later writes, so either may have the newer one.
+func (r *recovered) hardState() *raftpb.HardState {
+	if r.section == nil || r.hard == nil {
+		if r.section != nil {
+			return r.section.hard
+		}
+		return r.hard
+	}
+	a, b := r.section.hard, r.hard
+	if a.GetTerm() > b.GetTerm() {
+		a, b = b, a
+	}
+	vote := b.GetVote()
+	if vote == 0 && a.GetTerm() == b.GetTerm() {
+		vote = a.GetVote()
+	}
+	return &raftpb.HardState{Term: new(b.GetTerm()), Vote: new(vote), Commit: new(max(a.GetCommit(), b.GetCommit()))}
+}
+
+// check finds what must not be: something that was committed is not there.
+func (r *recovered) check(id record.Group) {
+	last := r.base() + uint64(len(r.slots))
+	if h := r.hardState(); r.damage == nil && h.GetCommit() > last {
+		r.damage = fmt.Errorf("entries %d to %d of group %d were committed, but the write-ahead log lacks them", last+1, h.GetCommit(), id)
+	}
+}
+
+// recover loads the checkpoint and reads the WAL behind it.
+func (h *Host) recover() error {
+	for _, dir := range []string{h.cfg.Dir, h.checkpointDir()} {
+		if err := h.cfg.FS.MkdirAll(dir); err != nil {
+			return fmt.Errorf("replica: %w", err)
+		}
+	}
+	if err := h.cfg.FS.SyncDir(h.cfg.Dir); err != nil {
+		return fmt.Errorf("replica: sync %s: %w", h.cfg.Dir, err)
+	}
+	seq, sections, err := readCheckpoint(h.cfg.FS, h.checkpointDir())
+	if err != nil {
+		return err
+	}
+	h.checkpoint.seq = seq
+	h.recovered = make(map[record.Group]*recovered, len(sections))
+	for id, s := range sections {
+		r := &recovered{section: s, damage: s.damaged}
+		h.recovered[id] = r
+	}
+	cfg := h.cfg.WAL
+	cfg.FS, cfg.Dir = h.cfg.FS, path.Join(h.cfg.Dir, "wal")
+	cfg.OnFail = h.fail
+	log, rec, err := wal.Open(cfg, h.replay)
+	if err != nil {
+		return err
+	}
+	h.wal = log
+	h.writer = wal.NewWriter(log)
+	return h.judge(rec)
+}
+
+// replay takes one record of the WAL, in the order in which it was written.
+func (h *Host) replay(rec wal.Record) error {
+	r := h.recovered[rec.Group]
+	if r == nil {
+		r = &recovered{}
+		h.recovered[rec.Group] = r
+	}
+	switch rec.Kind {
+	case wal.KindEntry:
+		r.entry(rec)
+	case wal.KindHardState:
+		r.hard = &raftpb.HardState{Term: new(uint64(rec.Term)), Vote: new(rec.Vote), Commit: new(uint64(rec.Index))}
+	case wal.KindRemoved:
+		delete(h.recovered, rec.Group)
+	}
+	return nil
+}
+
+// entry takes an entry in: one at or below what is there overwrites it, as a new
+// leader's does; a gap means that something acknowledged is missing.
+func (r *recovered) entry(rec wal.Record) {
+	index := uint64(rec.Index)
+	base := r.base()
+	if index <= base {
+		return // the checkpoint has it
+	}
+	next := base + uint64(len(r.slots)) + 1
+	if index > next {
+		if r.damage == nil {
+			r.damage = fmt.Errorf("the write-ahead log lacks entries %d to %d of group %d", next, index-1, rec.Group)
+		}
+		return
+	}
+	r.slots = r.slots[:index-base-1]
+	s := slot{term: uint64(rec.Term), kind: raftpb.EntryType(rec.EntryType), pos: rec.Position}
+	switch {
+	case s.kind != raftpb.EntryNormal:
+		s.payload.data = append([]byte(nil), rec.Data...)
+	case len(rec.Data) > 0:
+		s.onDisk = true
+	}
+	r.slots = append(r.slots, s)
+}
+
+// judge turns damage that the WAL found into damage of groups.
+func (h *Host) judge(rec wal.Recovery) error {
+	for _, d := range rec.Damage {
+		for id := range h.recovered {
+			if d.Group == 0 && d.Check != 0 && wal.GroupCheck(id) == d.Check {
+				d.Group = id
+			}
+		}
+		if d.Group == 0 {
+			return fmt.Errorf("replica: %w: it cannot be told which partitions it held; restore this node from a backup", d)
+		}
+		h.cfg.Logger.Error("write-ahead log is damaged", "group", d.Group, "err", d)
+		if r := h.recovered[d.Group]; r != nil && r.damage == nil {
+			r.damage = d
+		}
+	}
+	for id, r := range h.recovered {
+		r.check(id)
+	}
+	return nil
+}

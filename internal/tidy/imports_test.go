@@ -1,0 +1,169 @@
+package tidy
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/tube-mq/tube/"
+
+// mayImport says which of our own packages each package may import, in the
+// manner of Go's go/build/deps_test.go: from the bottom up. A package that is
+// not here fails the test: give it its place. "…" stands for all that the named
+// package may import.
+var mayImport = map[string]string{
+	"internal/record":    "",
+	"internal/vfs":       "internal/record",
+	"internal/wal":       "internal/record internal/vfs",
+	"internal/commitlog": "internal/record internal/vfs",
+
+	// Pure machines.
+	"internal/meta":          "internal/record internal/meta/metapb",
+	"internal/meta/metapb":   "",
+	"internal/group":         "internal/record internal/group/grouppb",
+	"internal/group/grouppb": "",
+
+	"internal/replica": "internal/record internal/vfs internal/wal",
+
+	// Roles.
+	"internal/broker": "internal/record internal/vfs internal/commitlog internal/replica internal/meta",
+	"internal/master": "internal/record internal/meta internal/meta/metapb internal/group internal/group/grouppb internal/replica",
+
+	// Doors know roles and machines, never another door, a replica or the WAL.
+	"internal/kafka": "internal/record internal/broker internal/meta internal/group internal/master",
+	"internal/rpc":   "proto/tube/v1 proto/tube/v1/tubev1connect internal/record internal/meta",
+
+	"internal/config":  "internal/record internal/meta",
+	"internal/metrics": "internal/record",
+
+	// node alone knows concrete types on both sides.
+	"internal/node": "internal/record internal/vfs internal/wal internal/commitlog internal/meta internal/meta/metapb internal/group internal/replica internal/broker internal/master internal/kafka internal/rpc internal/config internal/metrics proto/tube/v1 proto/tube/v1/tubev1connect",
+	"internal/cli":  "internal/config internal/node internal/record internal/vfs internal/wal internal/commitlog internal/replica internal/meta proto/tube/v1 proto/tube/v1/tubev1connect bench",
+
+	"proto/tube/v1":               "",
+	"proto/tube/v1/tubev1connect": "proto/tube/v1",
+	"cmd/tube":                    "internal/cli",
+	"bench":                       "",
+	"bench/cmd/tubebench":         "bench",
+	"internal/tidy":               "",
+}
+
+// pure packages are fed events and time; they may not reach for more.
+var pure = []string{"internal/record", "internal/meta", "internal/group"}
+
+var impure = map[string]string{
+	"net": "does I/O", "net/http": "does I/O", "os": "does I/O", "os/exec": "does I/O", "syscall": "does I/O",
+	"math/rand": "has global randomness", "math/rand/v2": "has global randomness", "log": "does I/O",
+}
+
+// pureExceptions are imports of pure packages that have a reason.
+var pureExceptions = map[string]bool{}
+
+func TestImportsFollowTheTable(t *testing.T) {
+	seen := map[string]bool{}
+	eachFile(t, func(pkg, file string, imports []string, test bool) {
+		if strings.HasPrefix(pkg, "test") || test {
+			return
+		}
+		allowed, ok := mayImport[pkg]
+		if !ok {
+			if !seen[pkg] {
+				t.Errorf("%s is not in the import table: give it its place", pkg)
+			}
+			seen[pkg] = true
+			return
+		}
+		seen[pkg] = true
+		for _, im := range imports {
+			own, isOwn := strings.CutPrefix(im, module)
+			if isOwn && !slices.Contains(strings.Fields(allowed), own) {
+				t.Errorf("%s imports %s, which the table does not allow", file, own)
+			}
+			if why := impure[im]; why != "" && slices.Contains(pure, pkg) && !pureExceptions[pkg+" "+im] {
+				t.Errorf("%s imports %s, but %s is pure and that %s", file, im, pkg, why)
+			}
+		}
+	})
+	if len(seen) < 5 {
+		t.Fatalf("only %d packages seen: the walk is broken", len(seen))
+	}
+}
+
+// Nothing but vfs touches the disk, so that every fault can be injected.
+func TestOnlyVFSOpensFiles(t *testing.T) {
+	storage := []string{"internal/wal", "internal/commitlog", "internal/replica", "internal/broker"}
+	eachFile(t, func(pkg, file string, imports []string, test bool) {
+		if !test && slices.Contains(storage, pkg) && slices.Contains(imports, "os") {
+			t.Errorf("%s imports os: disk access goes through vfs", file)
+		}
+	})
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	documented := map[string]bool{}
+	eachFile(t, func(pkg, file string, _ []string, test bool) {
+		if test || strings.HasSuffix(file, ".pb.go") || strings.HasSuffix(file, ".connect.go") {
+			return
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documented[pkg] = documented[pkg] || f.Doc != nil && len(f.Doc.Text()) > 40
+	})
+	for pkg, ok := range documented {
+		if !ok {
+			t.Errorf("%s has no package comment", pkg)
+		}
+	}
+}
+
+const root = "../.."
+
+// eachFile visits every Go file of the tree with its package's path, its own
+// path and its imports.
+func eachFile(t *testing.T, visit func(pkg, file string, imports []string, test bool)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); name == ".git" || name == "testdata" || name == "node_modules" || name == "data" || name == "bin" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		var imports []string
+		for _, im := range f.Imports {
+			path, err := strconv.Unquote(im.Path.Value)
+			if err != nil {
+				return err
+			}
+			imports = append(imports, path)
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		visit(filepath.ToSlash(filepath.Dir(rel)), rel, imports, strings.HasSuffix(rel, "_test.go"))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,13 @@
+// Package wal is the node's write-ahead log: one for all replica groups on the
+// node. One Writer takes what all groups have ready, writes it as one block past
+// the page cache, syncs once and answers all. docs/format-wal.md draws the files.
+//
+// # Torn or rotten
+//
+// There is one write in flight at a time, so after a crash only the last block
+// can be incomplete. Every block carries a durable mark: the place up to which
+// the log was known to be synced when the block was written. What is invalid at
+// a place that a later block's mark, or the next file's first mark, lies behind
+// was durable once: it is damage, and is reported. What is invalid with no such
+// block behind it is a torn tail that nobody was told of: it is cut.
+package wal

@@ -1,0 +1,193 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/vfs"
+)
+
+// Kind says what a record is.
+type Kind uint8
+
+// The kinds of record.
+const (
+	KindEntry     Kind = 1 // one Raft entry
+	KindHardState Kind = 2 // term, vote, commit index
+	KindRemoved   Kind = 3 // the group is gone: forget its earlier records
+)
+
+// Record is one thing that a group wants remembered.
+type Record struct {
+	Kind      Kind
+	EntryType byte // raft's, for KindEntry
+	Group     record.Group
+	Index     record.Index // of the entry; the commit index of a hard state
+	Term      record.Term
+	Vote      uint64 // of a hard state
+	Data      []byte // of an entry
+
+	Position Position // where it was found; set by replay only
+}
+
+// Position is a place in the log: a file and a byte offset in it.
+type Position struct {
+	File   uint64
+	Offset int64
+}
+
+// Before reports whether p comes before q.
+func (p Position) Before(q Position) bool {
+	return p.File < q.File || p.File == q.File && p.Offset < q.Offset
+}
+
+// IsZero reports whether the position is unset: files count from 1.
+func (p Position) IsZero() bool { return p.File == 0 }
+
+func (p Position) String() string { return fmt.Sprintf("%016x+%d", p.File, p.Offset) }
+
+const (
+	blockMagic       = 0x4b4c4254 // "TBLK"
+	formatVersion    = 1
+	blockHeaderBytes = 64
+	recordBytes      = 48
+	alignBytes       = vfs.DirectAlign
+	// MaxRecordBytes bounds the data of one record.
+	MaxRecordBytes = 128 << 20
+)
+
+// block is a decoded block header.
+type block struct {
+	at      Position
+	mark    Position // everything before it was synced when the block was written
+	records int
+	length  int // of header and records, without padding
+}
+
+// end is where the next block begins.
+func (b block) end() int64 { return b.at.Offset + roundUp(int64(b.length)) }
+
+func roundUp(n int64) int64 { return (n + alignBytes - 1) &^ (alignBytes - 1) }
+
+func putBlock(b []byte, h block) {
+	le := binary.LittleEndian
+	clear(b[:blockHeaderBytes])
+	le.PutUint32(b[0:], blockMagic)
+	b[4] = formatVersion
+	le.PutUint64(b[8:], h.at.File)
+	le.PutUint64(b[16:], uint64(h.at.Offset))
+	le.PutUint64(b[24:], h.mark.File)
+	le.PutUint64(b[32:], uint64(h.mark.Offset))
+	le.PutUint32(b[40:], uint32(h.length))
+	le.PutUint32(b[44:], uint32(h.records))
+	le.PutUint32(b[48:], crc32.Checksum(b[:48], record.Castagnoli))
+}
+
+var errNoBlock = errors.New("no block")
+
+// parseBlock decodes the header that should stand at a position.
+func parseBlock(b []byte, at Position) (block, error) {
+	le := binary.LittleEndian
+	if len(b) < blockHeaderBytes {
+		return block{}, fmt.Errorf("%w: %d bytes left", errNoBlock, len(b))
+	}
+	if le.Uint32(b) != blockMagic {
+		return block{}, fmt.Errorf("%w: magic %08x", errNoBlock, le.Uint32(b))
+	}
+	if got, want := crc32.Checksum(b[:48], record.Castagnoli), le.Uint32(b[48:]); got != want {
+		return block{}, fmt.Errorf("%w: header CRC %08x, says %08x", errNoBlock, got, want)
+	}
+	if b[4] != formatVersion {
+		return block{}, fmt.Errorf("block of version %d, this program knows %d", b[4], formatVersion)
+	}
+	h := block{
+		at:      Position{le.Uint64(b[8:]), int64(le.Uint64(b[16:]))},
+		mark:    Position{le.Uint64(b[24:]), int64(le.Uint64(b[32:]))},
+		length:  int(le.Uint32(b[40:])),
+		records: int(le.Uint32(b[44:])),
+	}
+	if h.at != at {
+		return block{}, fmt.Errorf("%w: it belongs at %v", errNoBlock, h.at)
+	}
+	if h.length < blockHeaderBytes {
+		return block{}, fmt.Errorf("%w: length %d", errNoBlock, h.length)
+	}
+	return h, nil
+}
+
+func paddedBytes(dataBytes int) int { return recordBytes + (dataBytes+7)&^7 }
+
+// putRecord writes a record at b[0:], which has room for paddedBytes.
+func putRecord(b []byte, r *Record, at Position) int {
+	le := binary.LittleEndian
+	n := paddedBytes(len(r.Data))
+	le.PutUint32(b[0:], uint32(len(r.Data)))
+	b[8], b[9], b[10], b[11] = byte(r.Kind), r.EntryType, 0, 0
+	le.PutUint32(b[12:], GroupCheck(r.Group))
+	le.PutUint64(b[16:], uint64(r.Group))
+	le.PutUint64(b[24:], uint64(r.Index))
+	le.PutUint64(b[32:], uint64(r.Term))
+	le.PutUint64(b[40:], r.Vote)
+	copy(b[recordBytes:], r.Data)
+	clear(b[recordBytes+len(r.Data) : n])
+	le.PutUint32(b[4:], recordCRC(b[:recordBytes+len(r.Data)], at))
+	return n
+}
+
+// GroupCheck is a hash of a group's id that stands beside it, outside the
+// record's CRC: with it the group of a damaged record can be told whichever of
+// its bytes is damaged.
+func GroupCheck(g record.Group) uint32 {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(g))
+	return crc32.Checksum(b[:], record.Castagnoli)
+}
+
+// recordCRC covers the record, but for the group's check, and the place it is
+// meant for, so that a stale or misdirected copy does not pass.
+func recordCRC(b []byte, at Position) uint32 {
+	var place [20]byte
+	le := binary.LittleEndian
+	le.PutUint64(place[:], at.File)
+	le.PutUint64(place[8:], uint64(at.Offset))
+	copy(place[16:], b[:4])
+	c := crc32.Checksum(place[:], record.Castagnoli)
+	c = crc32.Update(c, record.Castagnoli, b[8:12])
+	return crc32.Update(c, record.Castagnoli, b[16:])
+}
+
+// parseRecord decodes the record at b[0:] and says how far it is to the next.
+func parseRecord(b []byte, at Position) (r Record, size int, err error) {
+	le := binary.LittleEndian
+	if len(b) < recordBytes {
+		return r, 0, fmt.Errorf("%d bytes left, a record has at least %d", len(b), recordBytes)
+	}
+	n := int(le.Uint32(b))
+	if n > MaxRecordBytes || recordBytes+n > len(b) {
+		return r, 0, fmt.Errorf("record of %d bytes in a block with %d left", n, len(b))
+	}
+	if got, want := recordCRC(b[:recordBytes+n], at), le.Uint32(b[4:]); got != want {
+		return r, 0, fmt.Errorf("record CRC %08x, says %08x", got, want)
+	}
+	r = Record{
+		Kind: Kind(b[8]), EntryType: b[9], Group: record.Group(le.Uint64(b[16:])), Index: record.Index(le.Uint64(b[24:])),
+		Term: record.Term(le.Uint64(b[32:])), Vote: le.Uint64(b[40:]), Position: at, Data: b[recordBytes : recordBytes+n],
+	}
+	return r, min(paddedBytes(n), len(b)), nil
+}
+
+// damagedGroup tells whose a damaged record is: the group if its id and check
+// agree, else the check, which still names it among known groups.
+func damagedGroup(b []byte) (record.Group, uint32) {
+	if len(b) < recordBytes {
+		return 0, 0
+	}
+	g, check := record.Group(binary.LittleEndian.Uint64(b[16:])), binary.LittleEndian.Uint32(b[12:])
+	if GroupCheck(g) == check {
+		return g, check
+	}
+	return 0, check
+}

@@ -1,0 +1,421 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tube-mq/tube/internal/vfs"
+)
+
+// Config of a Log. Zero values are replaced by the defaults named here.
+type Config struct {
+	FS  vfs.FS
+	Dir string
+	// FileBytes is the size of one file: 128 MiB. A larger block makes a larger file.
+	FileBytes int64
+	// FirstFileBytes is the size of the file that a start begins with: 16 MiB,
+	// so that starting does not wait for zeroes.
+	FirstFileBytes int64
+	// MaxSpares is how many forgotten files are kept to be used again: 10.
+	MaxSpares int
+	// QueueBytes is how much may wait for the writer before Submit blocks: 64 MiB.
+	QueueBytes int
+	Logger     *slog.Logger
+	// OnFail is told once when a write or fsync failed.
+	OnFail func(error)
+}
+
+func (c *Config) setDefaults() {
+	if c.FileBytes == 0 {
+		c.FileBytes = 128 << 20
+	}
+	if c.FirstFileBytes == 0 {
+		c.FirstFileBytes = min(16<<20, c.FileBytes)
+	}
+	if c.MaxSpares == 0 {
+		c.MaxSpares = 10
+	}
+	if c.QueueBytes == 0 {
+		c.QueueBytes = 64 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.OnFail == nil {
+		c.OnFail = func(error) {}
+	}
+}
+
+// ErrClosed is the answer after Close.
+var ErrClosed = errors.New("wal: closed")
+
+// Log is the node's write-ahead log. append and sync are for one goroutine (the
+// Writer); the other methods may be called from any.
+type Log struct {
+	cfg Config
+
+	// The current file and where the next block goes: the writer's own.
+	file      vfs.File
+	fileBytes int64
+	buf       []byte // aligned, reused for every block
+	// synced: everything before it is durable. Invariant: synced ≤ next.
+	synced, next Position
+
+	mu sync.Mutex
+	// files are the live ones by seq, oldest first, the current one included.
+	files  []walFile
+	spares []spare
+	making bool // a spare is being made
+	reads  map[uint64]vfs.File
+	// position mirrors next for others.
+	position Position
+	closed   bool
+
+	written    atomic.Uint64 // bytes since Open
+	syncs      atomic.Uint64
+	failed     atomic.Pointer[error]
+	background sync.WaitGroup
+}
+
+type walFile struct {
+	seq       uint64
+	sizeBytes int64
+}
+
+type spare struct {
+	name      string
+	sizeBytes int64
+}
+
+func fileName(seq uint64) string { return fmt.Sprintf("%016x.wal", seq) }
+
+// Written is how many bytes were written since Open.
+func (l *Log) Written() uint64 { return l.written.Load() }
+
+// Syncs is how many fsyncs were made since Open.
+func (l *Log) Syncs() uint64 { return l.syncs.Load() }
+
+// Position is where the next block will begin: everything that was answered is before it.
+func (l *Log) Position() Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.position
+}
+
+// SizeBytes is what the live files take.
+func (l *Log) SizeBytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var n int64
+	for _, f := range l.files {
+		n += f.sizeBytes
+	}
+	return n
+}
+
+// fail poisons the log: a failed write or fsync is never tried again.
+func (l *Log) fail(err error) error {
+	err = fmt.Errorf("wal: %w", err)
+	if l.failed.CompareAndSwap(nil, &err) {
+		l.cfg.OnFail(err)
+	}
+	return *l.failed.Load()
+}
+
+func (l *Log) failure() error {
+	if p := l.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// append writes one block with the records of all batches; positions are filled
+// in. It is not durable before sync.
+func (l *Log) append(batches []Batch, positions [][]Position) error {
+	if err := l.failure(); err != nil {
+		return err
+	}
+	need := int64(blockHeaderBytes)
+	records := 0
+	for _, b := range batches {
+		for i := range b.Records {
+			need += int64(paddedBytes(len(b.Records[i].Data)))
+		}
+		records += len(b.Records)
+	}
+	size := roundUp(need)
+	if l.next.Offset+size > l.fileBytes {
+		if err := l.roll(size); err != nil {
+			return err
+		}
+	}
+	if int64(len(l.buf)) < size {
+		l.buf = vfs.AlignedBytes(int(roundUp(max(size, 1<<20))))
+	}
+	at := l.next
+	off := blockHeaderBytes
+	for bi, b := range batches {
+		for i := range b.Records {
+			pos := Position{at.File, at.Offset + int64(off)}
+			positions[bi][i] = pos
+			off += putRecord(l.buf[off:], &b.Records[i], pos)
+		}
+	}
+	clear(l.buf[off:size])
+	putBlock(l.buf, block{at: at, mark: l.synced, records: records, length: off})
+	if _, err := l.file.WriteAt(l.buf[:size], at.Offset); err != nil {
+		return l.fail(err)
+	}
+	l.written.Add(uint64(size))
+	l.next.Offset += size
+	if cap(l.buf) > 32<<20 {
+		l.buf = nil
+	}
+	return nil
+}
+
+// sync makes everything appended durable.
+func (l *Log) sync() error {
+	if err := l.failure(); err != nil {
+		return err
+	}
+	if l.synced == l.next {
+		return nil
+	}
+	if err := l.file.SyncData(); err != nil {
+		return l.fail(err)
+	}
+	l.syncs.Add(1)
+	l.synced = l.next
+	return nil
+}
+
+// expose makes the position known to others.
+func (l *Log) expose() {
+	l.mu.Lock()
+	l.position = l.next
+	l.mu.Unlock()
+}
+
+// roll goes on in another file, which has room for size bytes.
+func (l *Log) roll(size int64) error {
+	if err := l.sync(); err != nil {
+		return err
+	}
+	return l.begin(max(l.cfg.FileBytes, size))
+}
+
+// begin opens the next file: a spare if there is one that is large enough.
+func (l *Log) begin(sizeBytes int64) error {
+	l.mu.Lock()
+	seq := uint64(1)
+	if n := len(l.files); n > 0 {
+		seq = l.files[n-1].seq + 1
+	}
+	seq = max(seq, l.next.File+1)
+	var use *spare
+	for i, s := range l.spares {
+		if s.sizeBytes >= sizeBytes {
+			use = &s
+			l.spares = slices.Delete(l.spares, i, i+1)
+			break
+		}
+	}
+	l.mu.Unlock()
+	name := path.Join(l.cfg.Dir, fileName(seq))
+	if use != nil {
+		sizeBytes = use.sizeBytes
+		if err := l.cfg.FS.Rename(path.Join(l.cfg.Dir, use.name), name); err != nil {
+			return l.fail(err)
+		}
+	}
+	f, err := l.cfg.FS.Open(name, vfs.Mode{Create: true, Direct: true})
+	if err != nil {
+		return l.fail(err)
+	}
+	if use == nil {
+		if err := f.Allocate(sizeBytes); err != nil {
+			return l.fail(fmt.Errorf("no room for a file of %d bytes: %w", sizeBytes, err))
+		}
+	}
+	if err := l.cfg.FS.SyncDir(l.cfg.Dir); err != nil {
+		return l.fail(err)
+	}
+	if l.file != nil {
+		if err := l.file.Close(); err != nil {
+			return l.fail(err)
+		}
+	}
+	l.file, l.fileBytes = f, sizeBytes
+	l.next = Position{seq, 0}
+	if l.synced.IsZero() {
+		l.synced = l.next
+	}
+	l.mu.Lock()
+	l.files = append(l.files, walFile{seq, sizeBytes})
+	l.position = l.next
+	l.mu.Unlock()
+	l.prepare()
+	return nil
+}
+
+// prepare makes a zeroed spare in the background if there is none: a block
+// written over zeroes needs no metadata to be written with it.
+func (l *Log) prepare() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.making || len(l.spares) > 0 {
+		return
+	}
+	l.making = true
+	l.background.Go(func() {
+		s, err := l.makeSpare()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.making = false
+		if err != nil {
+			l.cfg.Logger.Warn("no write-ahead log file could be prepared; one will be made when it is needed", "err", err)
+			return
+		}
+		l.spares = append(l.spares, s)
+	})
+}
+
+func (l *Log) makeSpare() (spare, error) {
+	name := path.Join(l.cfg.Dir, preparingName)
+	f, err := l.cfg.FS.Open(name, vfs.Mode{Create: true, Direct: true})
+	if err != nil {
+		return spare{}, err
+	}
+	defer f.Close()
+	if err := f.Allocate(l.cfg.FileBytes); err != nil {
+		return spare{}, err
+	}
+	zeroes := vfs.AlignedBytes(1 << 20)
+	for at := int64(0); at < l.cfg.FileBytes; at += int64(len(zeroes)) {
+		n := min(int64(len(zeroes)), l.cfg.FileBytes-at)
+		if _, err := f.WriteAt(zeroes[:n], at); err != nil {
+			return spare{}, err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return spare{}, err
+	}
+	s := spare{spareName(0), l.cfg.FileBytes}
+	return s, l.cfg.FS.Rename(name, path.Join(l.cfg.Dir, s.name))
+}
+
+const preparingName = "preparing.tmp"
+
+func spareName(seq uint64) string { return fmt.Sprintf("%016x.spare", seq) }
+
+// Forget gives up files that lie wholly before a position; they are kept as
+// spares or removed.
+func (l *Log) Forget(before Position) error {
+	l.mu.Lock()
+	var gone []walFile
+	for len(l.files) > 1 && l.files[0].seq < before.File {
+		gone = append(gone, l.files[0])
+		l.files = l.files[1:]
+	}
+	keep := l.cfg.MaxSpares - len(l.spares)
+	for _, g := range gone {
+		if f := l.reads[g.seq]; f != nil {
+			f.Close()
+			delete(l.reads, g.seq)
+		}
+	}
+	l.mu.Unlock()
+	for _, g := range gone {
+		name := path.Join(l.cfg.Dir, fileName(g.seq))
+		if keep <= 0 || g.sizeBytes != l.cfg.FileBytes {
+			if err := l.cfg.FS.Remove(name); err != nil {
+				return fmt.Errorf("wal: %w", err)
+			}
+			continue
+		}
+		keep--
+		s := spare{spareName(g.seq), g.sizeBytes}
+		if err := l.cfg.FS.Rename(name, path.Join(l.cfg.Dir, s.name)); err != nil {
+			return fmt.Errorf("wal: %w", err)
+		}
+		l.mu.Lock()
+		l.spares = append(l.spares, s)
+		l.mu.Unlock()
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := l.cfg.FS.SyncDir(l.cfg.Dir); err != nil {
+		return fmt.Errorf("wal: %w", err)
+	}
+	return nil
+}
+
+// ReadEntry reads an entry's data back.
+func (l *Log) ReadEntry(at Position) ([]byte, error) {
+	f, err := l.reader(at.File)
+	if err != nil {
+		return nil, err
+	}
+	var head [recordBytes]byte
+	if _, err := f.ReadAt(head[:], at.Offset); err != nil {
+		return nil, fmt.Errorf("wal: read %v: %w", at, err)
+	}
+	n := int(uint32(head[0]) | uint32(head[1])<<8 | uint32(head[2])<<16 | uint32(head[3])<<24)
+	if n > MaxRecordBytes {
+		return nil, &CorruptionError{File: fileName(at.File), Offset: at.Offset, Cause: fmt.Errorf("record of %d bytes", n)}
+	}
+	b := make([]byte, recordBytes+n)
+	copy(b, head[:])
+	if _, err := f.ReadAt(b[recordBytes:], at.Offset+recordBytes); err != nil && n > 0 {
+		return nil, fmt.Errorf("wal: read %v: %w", at, err)
+	}
+	r, _, err := parseRecord(b, at)
+	if err != nil {
+		return nil, &CorruptionError{File: fileName(at.File), Offset: at.Offset, Group: r.Group, Cause: err}
+	}
+	return r.Data, nil
+}
+
+func (l *Log) reader(seq uint64) (vfs.File, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f := l.reads[seq]; f != nil {
+		return f, nil
+	}
+	f, err := l.cfg.FS.Open(path.Join(l.cfg.Dir, fileName(seq)), vfs.Mode{})
+	if err != nil {
+		return nil, fmt.Errorf("wal: %w", err)
+	}
+	l.reads[seq] = f
+	return f, nil
+}
+
+// close writes a last mark, so that everything before it is known to have been
+// durable, and closes the files.
+func (l *Log) close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	l.mu.Unlock()
+	err := l.sync()
+	if err == nil {
+		if err = l.append(nil, nil); err == nil {
+			err = l.sync()
+		}
+	}
+	l.background.Wait()
+	for _, f := range l.reads {
+		f.Close()
+	}
+	return errors.Join(err, l.file.Close())
+}

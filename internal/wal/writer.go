@@ -1,0 +1,184 @@
+package wal
+
+import (
+	"sync"
+	"time"
+)
+
+// Batch is what one group wants written together.
+type Batch struct {
+	Records []Record
+	// Sync asks for an answer only after the records are durable; without it
+	// they are answered once written.
+	Sync bool
+	// Done is called once, in the order of submission among batches of the same
+	// kind, from the writer's goroutine: it must be cheap. positions has one for
+	// each record.
+	Done func(positions []Position, err error)
+}
+
+const (
+	// maxGather bounds one block, but for a single larger batch.
+	maxGather = 4 << 20
+	// markAfter is how long the log must be quiet before a mark says that the
+	// last block was durable.
+	markAfter = 50 * time.Millisecond
+)
+
+// Writer is the one goroutine that writes: it takes what all groups have
+// submitted while the last write was under way, writes it as one block, syncs
+// at most once, and answers.
+type Writer struct {
+	log *Log
+
+	mu      sync.Mutex
+	change  *sync.Cond
+	pending []Batch
+	bytes   int
+	stopped bool
+	done    chan struct{}
+
+	marked bool // the last block is a mark
+	timer  *time.Timer
+}
+
+// NewWriter starts the writer of a log.
+func NewWriter(l *Log) *Writer {
+	w := &Writer{log: l, done: make(chan struct{}), marked: true}
+	w.change = sync.NewCond(&w.mu)
+	w.timer = time.AfterFunc(time.Hour, w.idle)
+	w.timer.Stop()
+	go w.run()
+	return w
+}
+
+// idle asks for a mark: an empty batch that does not wait for anything.
+func (w *Writer) idle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.pending) == 0 && !w.stopped {
+		w.pending = append(w.pending, Batch{Done: mark})
+		w.change.Broadcast()
+	}
+}
+
+func mark([]Position, error) {}
+
+func sizeOf(b Batch) int {
+	n := recordBytes
+	for i := range b.Records {
+		n += paddedBytes(len(b.Records[i].Data))
+	}
+	return n
+}
+
+// Submit queues a batch. It blocks while too much is waiting to be written.
+func (w *Writer) Submit(b Batch) {
+	size := sizeOf(b)
+	w.mu.Lock()
+	for w.bytes > 0 && w.bytes+size > w.log.cfg.QueueBytes && !w.stopped {
+		w.change.Wait()
+	}
+	if w.stopped {
+		w.mu.Unlock()
+		b.Done(nil, ErrClosed)
+		return
+	}
+	w.pending = append(w.pending, b)
+	w.bytes += size
+	if len(w.pending) == 1 {
+		w.change.Broadcast()
+	}
+	w.mu.Unlock()
+}
+
+func (w *Writer) run() {
+	defer close(w.done)
+	var round []Batch
+	for {
+		round = w.gather(round[:0])
+		if round == nil {
+			return
+		}
+		w.write(round)
+		clear(round)
+		if !w.marked {
+			w.timer.Reset(markAfter)
+		}
+	}
+}
+
+// gather waits for batches and takes as many as fit one block.
+func (w *Writer) gather(round []Batch) []Batch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.pending) == 0 {
+		if w.stopped {
+			return nil
+		}
+		w.change.Wait()
+	}
+	size := 0
+	n := 0
+	for _, b := range w.pending {
+		s := sizeOf(b)
+		if n > 0 && size+s > maxGather {
+			break
+		}
+		size += s
+		n++
+	}
+	round = append(round, w.pending[:n]...)
+	rest := copy(w.pending, w.pending[n:])
+	clear(w.pending[rest:])
+	w.pending = w.pending[:rest]
+	w.bytes = max(0, w.bytes-size)
+	w.change.Broadcast()
+	return round
+}
+
+func (w *Writer) write(round []Batch) {
+	positions := make([][]Position, len(round))
+	records, sync := 0, false
+	for i, b := range round {
+		positions[i] = make([]Position, len(b.Records))
+		records += len(b.Records)
+		sync = sync || b.Sync
+	}
+	var err error
+	if records > 0 || !w.marked {
+		err = w.log.append(round, positions)
+		w.marked = records == 0
+	}
+	if err == nil && !sync {
+		w.log.expose()
+	}
+	for i, b := range round {
+		if !b.Sync {
+			b.Done(positions[i], err)
+		}
+	}
+	if !sync {
+		return
+	}
+	if err == nil {
+		err = w.log.sync()
+	}
+	w.log.expose()
+	for i, b := range round {
+		if b.Sync {
+			b.Done(positions[i], err)
+		}
+	}
+}
+
+// Close writes what is pending, leaves a mark that says so, and closes the log.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	w.stopped = true
+	w.change.Broadcast()
+	w.mu.Unlock()
+	<-w.done
+	w.timer.Stop()
+	return w.log.close()
+}
