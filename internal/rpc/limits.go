@@ -1,0 +1,85 @@
+package rpc
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+type controllerKey struct{}
+
+// limited bounds every request's body, the time to read it and the time to take
+// the answer. Streams move their deadlines along: see deadlines.
+func limited(next http.Handler, read, write time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		now := time.Now()
+		// A test's recorder cannot set deadlines; the server's writers can.
+		_ = rc.SetReadDeadline(now.Add(read))
+		_ = rc.SetWriteDeadline(now.Add(write))
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), controllerKey{}, rc)))
+	})
+}
+
+// deadlines moves the deadlines of the request that ctx belongs to: reading has
+// none any more (a stream's request was read), the next write has until by.
+func deadlines(ctx context.Context, by time.Time) {
+	if rc, ok := ctx.Value(controllerKey{}).(*http.ResponseController); ok {
+		_ = rc.SetReadDeadline(time.Time{})
+		_ = rc.SetWriteDeadline(by)
+	}
+}
+
+// long gives a handler more time than others have.
+func long(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		deadlines(r.Context(), time.Now().Add(profileTimeout))
+		next(w, r)
+	}
+}
+
+// limitConnections returns a listener that has at most n connections open; more
+// wait in the operating system's queue.
+func limitConnections(l net.Listener, n int) net.Listener {
+	return &limitedListener{Listener: l, slots: make(chan struct{}, n), closed: make(chan struct{})}
+}
+
+type limitedListener struct {
+	net.Listener
+	slots  chan struct{} // one for each open connection
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *limitedListener) Accept() (net.Conn, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
+}
+
+func (l *limitedListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+type limitedConn struct {
+	net.Conn
+	release func()
+}
+
+func (c *limitedConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
