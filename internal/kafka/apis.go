@@ -2,4 +2,16 @@ package kafka
 
 // apis is everything that this door advertises. A row is added together with
 // its file and its test; nothing is advertised that does not behave.
-var apis = []api{}
+var apis = []api{
+	{key: 8, min: 2, max: 10, handle: (*Door).offsetCommit},
+	{key: 9, min: 1, max: 10, handle: (*Door).offsetFetch},
+	{key: 10, min: 0, max: 6, handle: (*Door).findCoordinator},
+	{key: 11, min: 0, max: 9, handle: (*Door).joinGroup},
+	{key: 12, min: 0, max: 4, handle: (*Door).heartbeat},
+	{key: 13, min: 0, max: 5, handle: (*Door).leaveGroup},
+	{key: 14, min: 0, max: 5, handle: (*Door).syncGroup},
+	{key: 15, min: 0, max: 6, handle: (*Door).describeGroups},
+	{key: 16, min: 0, max: 5, handle: (*Door).listGroups},
+	{key: 42, min: 0, max: 3, handle: (*Door).deleteGroups},
+	{key: 47, min: 0, max: 0, handle: (*Door).offsetDelete},
+}

@@ -1,0 +1,60 @@
+package kafka
+
+import (
+	"context"
+	"net"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Kinds of coordinator that FindCoordinator asks for.
+const coordinatorGroup = 0
+
+// findCoordinator tells which node to ask about a group. v4 and later ask for
+// many at once.
+func (d *Door) findCoordinator(_ context.Context, _ *client, r kmsg.Request) kmsg.Response {
+	req := r.(*kmsg.FindCoordinatorRequest)
+	resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
+	if req.Version >= 4 {
+		for _, key := range req.CoordinatorKeys {
+			resp.Coordinators = append(resp.Coordinators, d.coordinator(req.CoordinatorType, key))
+		}
+		return resp
+	}
+	c := d.coordinator(req.CoordinatorType, req.CoordinatorKey)
+	resp.NodeID, resp.Host, resp.Port = c.NodeID, c.Host, c.Port
+	resp.ErrorCode, resp.ErrorMessage = c.ErrorCode, c.ErrorMessage
+	return resp
+}
+
+func (d *Door) coordinator(kind int8, key string) kmsg.FindCoordinatorResponseCoordinator {
+	c := kmsg.NewFindCoordinatorResponseCoordinator()
+	c.Key, c.NodeID, c.Port = key, -1, -1
+	fail := func(e *kerr.Error, text string) kmsg.FindCoordinatorResponseCoordinator {
+		c.ErrorCode, c.ErrorMessage = e.Code, &text
+		return c
+	}
+	if kind != coordinatorGroup {
+		return fail(kerr.InvalidRequest, "only groups have coordinators here: transactions and share groups are not supported yet")
+	}
+	node, err := d.groups.Members.Coordinator(key)
+	if err != nil {
+		return fail(kerr.CoordinatorNotAvailable, err.Error())
+	}
+	n := d.image().Nodes[node]
+	if n == nil {
+		return fail(kerr.CoordinatorNotAvailable, "the coordinator's address is not known yet")
+	}
+	host, port, err := net.SplitHostPort(n.Kafka)
+	if err != nil {
+		return fail(kerr.CoordinatorNotAvailable, "the coordinator's address is not usable: "+err.Error())
+	}
+	p, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return fail(kerr.CoordinatorNotAvailable, "the coordinator's port is not usable: "+port)
+	}
+	c.NodeID, c.Host, c.Port = int32(node), host, int32(p)
+	return c
+}

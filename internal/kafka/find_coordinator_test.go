@@ -1,0 +1,41 @@
+package kafka
+
+import (
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func TestFindCoordinatorNamesTheNode(t *testing.T) {
+	eachGroupVersion(t, 10, func(t *testing.T, v int16) {
+		d := newGroupDoor(t)
+		req := kmsg.NewPtrFindCoordinatorRequest()
+		req.CoordinatorKey, req.CoordinatorKeys = "g", []string{"g", "h"}
+		r := askGroups[*kmsg.FindCoordinatorResponse](d, v, req)
+		if v < 4 {
+			wantGroupCode(t, r.ErrorCode, nil)
+			if r.NodeID != 1 || r.Host != "tube.example" || r.Port != 9092 {
+				t.Fatalf("coordinator %+v", r)
+			}
+			return
+		}
+		if len(r.Coordinators) != 2 || r.Coordinators[1].Key != "h" || r.Coordinators[1].NodeID != 1 || r.Coordinators[1].Port != 9092 {
+			t.Fatalf("coordinators %+v", r.Coordinators)
+		}
+	})
+}
+
+func TestFindCoordinatorSaysWhyNot(t *testing.T) {
+	d := newGroupDoor(t)
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.CoordinatorKey, req.CoordinatorType = "t", 1
+	r := askGroups[*kmsg.FindCoordinatorResponse](d, 3, req)
+	wantGroupCode(t, r.ErrorCode, kerr.InvalidRequest)
+	if r.ErrorMessage == nil || r.NodeID != -1 {
+		t.Fatalf("answer %+v", r)
+	}
+	delete(d.im.Nodes, 1)
+	req.CoordinatorType = 0
+	wantGroupCode(t, askGroups[*kmsg.FindCoordinatorResponse](d, 3, req).ErrorCode, kerr.CoordinatorNotAvailable)
+}
