@@ -63,6 +63,12 @@ type File interface {
 	Direct() bool
 }
 
+// Space is a file system that can tell how much room is left.
+type Space interface {
+	// FreeBytes is what may still be written to the disk that holds path.
+	FreeBytes(path string) (int64, error)
+}
+
 // Info is what Stat tells.
 type Info struct {
 	SizeBytes int64

@@ -1,0 +1,273 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tube-mq/tube/internal/commitlog"
+	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/replica"
+	"github.com/tube-mq/tube/internal/vfs"
+)
+
+// Config of a broker. Zero values are replaced by the defaults named here.
+type Config struct {
+	Node   record.NodeID
+	FS     vfs.FS
+	Dir    string // holds one folder per partition, named by ids
+	Host   *replica.Host
+	Limits record.Limits
+	Logger *slog.Logger
+	Clock  func() time.Time // time.Now
+
+	FlushBytes        int64         // of one partition in memory before it is written to its segment: 4 MiB
+	TailBudgetBytes   int64         // of all partitions in memory: 128 MiB
+	ReserveBytes      int64         // free disk below which produce is refused: 512 MiB
+	RetentionInterval time.Duration // between looks at retention: 30 s
+	SweepInterval     time.Duration // between removals of dropped segments: 5 s
+	ProducerExpiry    time.Duration // after which a quiet producer is forgotten: 24 h
+	MaxProducers      int           // remembered per partition: 50,000
+
+	// OnFail is told once when a write or fsync failed: the node must stop.
+	OnFail func(error)
+	// OnLead is told when leadership of a partition changed as seen here.
+	OnLead func(tp record.TopicPartition, s replica.Status)
+}
+
+func (c *Config) setDefaults() {
+	set := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	set(&c.FlushBytes, 4<<20)
+	set(&c.TailBudgetBytes, 128<<20)
+	set(&c.ReserveBytes, 512<<20)
+	set((*int64)(&c.RetentionInterval), int64(30*time.Second))
+	set((*int64)(&c.SweepInterval), int64(5*time.Second))
+	set((*int64)(&c.ProducerExpiry), int64(24*time.Hour))
+	if c.MaxProducers == 0 {
+		c.MaxProducers = 50000
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.OnFail == nil {
+		c.OnFail = func(err error) { panic(err) }
+	}
+}
+
+// Broker hosts partitions. Safe for use by many goroutines.
+type Broker struct {
+	cfg     Config
+	clock   func() time.Time
+	limits  record.Limits
+	flusher *flusher
+	full    atomic.Pointer[diskState]
+	metrics counters
+
+	mu         sync.RWMutex
+	partitions map[record.TopicPartition]*Partition
+
+	stop func()
+	done sync.WaitGroup
+}
+
+// counters are what metrics reads.
+type counters struct{ damaged atomic.Int64 }
+
+// Damaged counts partitions taken out of service since the start.
+func (b *Broker) Damaged() int64 { return b.metrics.damaged.Load() }
+
+// TailBytes is how much of all partitions is in memory, not in segments yet.
+func (b *Broker) TailBytes() int64 { return b.flusher.tailBytes.Load() }
+
+// New starts a broker that hosts nothing yet.
+func New(cfg Config) *Broker {
+	cfg.setDefaults()
+	b := &Broker{
+		cfg: cfg, clock: cfg.Clock, limits: cfg.Limits,
+		flusher:    newFlusher(cfg.FlushBytes, cfg.TailBudgetBytes),
+		partitions: map[record.TopicPartition]*Partition{},
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	b.stop = cancel
+	b.flusher.start(1)
+	b.done.Go(func() { b.retentionLoop(ctx) })
+	b.done.Go(func() { b.sweepLoop(ctx) })
+	b.done.Go(func() { b.watchDisk(ctx) })
+	return b
+}
+
+// Stop ends the background work. The replica host is closed by its owner.
+func (b *Broker) Stop() {
+	b.stop()
+	b.flusher.stop()
+	b.done.Wait()
+}
+
+// Partition finds a hosted partition.
+func (b *Broker) Partition(id record.TopicPartition) (*Partition, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	p, ok := b.partitions[id]
+	return p, ok
+}
+
+func (b *Broker) all() []*Partition {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	out := make([]*Partition, 0, len(b.partitions))
+	for _, p := range b.partitions {
+		out = append(out, p)
+	}
+	return out
+}
+
+// Host makes the broker run a replica of a partition, or takes over changed
+// settings of one that it runs already.
+func (b *Broker) Host(t *meta.Topic, n record.Partition) error {
+	id := record.TopicPartition{Topic: t.ID, Partition: n}
+	if p, ok := b.Partition(id); ok {
+		return p.reconfigure(&t.Config)
+	}
+	p, err := b.open(t, id)
+	if err != nil {
+		return fmt.Errorf("partition %s of topic %s: %w", id, t.Name, err)
+	}
+	b.mu.Lock()
+	b.partitions[id] = p
+	b.mu.Unlock()
+	return nil
+}
+
+func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, error) {
+	place := t.Partitions[id.Partition]
+	spec := replica.Spec{
+		Group: place.Group, Relaxed: t.Config.Durability != meta.QuorumFsync,
+		Logger: b.cfg.Logger.With("topic", t.Name, "partition", int(id.Partition)),
+	}
+	for _, r := range place.Replicas {
+		spec.Voters = append(spec.Voters, r.ID)
+		if r.Node == b.cfg.Node {
+			spec.Replica = r.ID
+		}
+	}
+	p := &Partition{id: id, broker: b, logger: spec.Logger}
+	p.config.Store(&t.Config)
+	m := &machine{p: p, producers: newProducers(b.cfg.MaxProducers, b.cfg.ProducerExpiry.Milliseconds())}
+	p.machine, spec.Machine = m, m
+	if t.Config.MemoryOnly {
+		spec.Volatile = headerOnly
+	}
+	saved, err := b.cfg.Host.Saved(place.Group)
+	if err == nil && saved != nil {
+		err = m.restore(saved)
+	}
+	if err == nil {
+		err = p.openLog(t, saved != nil)
+	}
+	if err != nil {
+		// This partition answers an error; the others work.
+		p.log = commitlog.NewMemory(commitlog.MemoryConfig{})
+		m.log = p.log
+		p.fail(err)
+		spec.Damaged = err
+	}
+	m.publish()
+	p.group, err = b.cfg.Host.Add(spec)
+	return p, err
+}
+
+// openLog opens the commit log and cuts it to where the machine's state ends:
+// what is behind comes again from the write-ahead log.
+func (p *Partition) openLog(t *meta.Topic, known bool) error {
+	m := p.machine
+	if t.Config.MemoryOnly {
+		m.start = m.end
+		l := commitlog.NewMemory(commitlog.MemoryConfig{Start: m.end, RetentionBytes: t.Config.RetentionBytes})
+		p.log, m.log = l, l
+		return nil
+	}
+	l, err := commitlog.Open(commitlog.Config{
+		FS: p.broker.cfg.FS, Dir: path.Join(p.broker.cfg.Dir, p.id.String()),
+		SegmentBytes: t.Config.SegmentBytes, SegmentAge: t.Config.SegmentAge,
+		Start: m.start, Clock: p.broker.clock,
+	})
+	if err != nil {
+		return err
+	}
+	p.log, m.log = l, l
+	return l.Cut(m.end)
+}
+
+// Unhost stops a replica and removes its data. Call it only when metadata says
+// that the topic was deleted or the replica moved away, never because the
+// partition is absent from metadata.
+func (b *Broker) Unhost(id record.TopicPartition) error {
+	b.mu.Lock()
+	p, ok := b.partitions[id]
+	delete(b.partitions, id)
+	b.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	if err := b.cfg.Host.Remove(p.group); err != nil {
+		return err
+	}
+	p.wake()
+	return commitlog.Discard(b.cfg.FS, path.Join(b.cfg.Dir, id.String()))
+}
+
+func (p *Partition) reconfigure(cfg *meta.TopicConfig) error {
+	p.config.Store(cfg)
+	if l, ok := p.log.(*commitlog.Log); ok {
+		l.Configure(cfg.SegmentBytes, cfg.SegmentAge)
+	}
+	return nil
+}
+
+// closed is called when the replica is closed; the group's loop is over.
+func (p *Partition) closed() {
+	p.flush.writing.Lock()
+	defer p.flush.writing.Unlock()
+	if err := p.log.Close(); err != nil {
+		p.logger.Warn("cannot close the log", "err", err)
+	}
+	p.broker.flusher.tailBytes.Add(-p.flush.settled.Swap(0))
+}
+
+func (b *Broker) led(p *Partition, s replica.Status) {
+	if b.cfg.OnLead != nil {
+		b.cfg.OnLead(p.id, s)
+	}
+}
+
+// storageFailed ends the node: a failed write or fsync is never tried again, as
+// the page cache may have dropped the data.
+func (b *Broker) storageFailed(p *Partition, err error) {
+	b.cfg.OnFail(fmt.Errorf("partition %s: %w", p.id, err))
+}
+
+func (b *Broker) retentionLoop(ctx context.Context) {
+	tick := time.NewTicker(b.cfg.RetentionInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			for _, p := range b.all() {
+				if err := p.retain(ctx, b.clock()); err != nil && ctx.Err() == nil {
+					p.logger.Warn("retention not carried out; will try again", "err", err)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tube-mq/tube/internal/vfs"
+)
+
+// Produce is refused while less than the reserve is free, so that what keeps
+// the node alive (the write-ahead log, deletes, retention, committed offsets)
+// still has room. It begins again by itself.
+
+const diskWatchInterval = time.Second
+
+// diskState is why produce is refused.
+type diskState struct{ err error }
+
+// admit refuses what producers send while the disk is about to be full.
+func (b *Broker) admit() error {
+	if s := b.full.Load(); s != nil {
+		return s.err
+	}
+	return nil
+}
+
+func (b *Broker) diskFull(cause error) {
+	if b.full.Swap(&diskState{fmt.Errorf("%w: %w", ErrDiskFull, cause)}) == nil {
+		b.cfg.Logger.Error("disk is full: produce is refused until there is room; reads, deletes and commits go on", "dir", b.cfg.Dir, "err", cause)
+	}
+}
+
+func (b *Broker) watchDisk(ctx context.Context) {
+	tick := time.NewTicker(diskWatchInterval)
+	defer tick.Stop()
+	for {
+		b.lookAtDisk()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (b *Broker) lookAtDisk() {
+	disk, ok := b.cfg.FS.(vfs.Space)
+	if !ok {
+		return // a file system that cannot tell has no reserve
+	}
+	free, err := disk.FreeBytes(b.cfg.Dir)
+	if err != nil {
+		b.cfg.Logger.Warn("cannot tell how much disk is free", "dir", b.cfg.Dir, "err", err)
+		return
+	}
+	switch {
+	case free < b.cfg.ReserveBytes:
+		b.diskFull(fmt.Errorf("%d MiB free in %s, the reserve is %d MiB", free>>20, b.cfg.Dir, b.cfg.ReserveBytes>>20))
+	case free > b.cfg.ReserveBytes+b.cfg.ReserveBytes/8 && b.full.Swap(nil) != nil:
+		b.cfg.Logger.Info("disk has room again: produce goes on", "free_mib", free>>20)
+	}
+}

@@ -1,0 +1,159 @@
+package broker
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/replica"
+)
+
+// stateVersion is the version of a partition's saved state.
+const stateVersion = 1
+
+// machine is a partition's replicated state: the log's bounds, its leader
+// epochs and its producers. The batches themselves go to the commit log, which
+// never holds anything that is not committed.
+//
+// All methods belong to the group's loop, but for those that say otherwise.
+type machine struct {
+	p   *Partition
+	log commitLog
+
+	end   record.Offset // the next offset to be given
+	start record.Offset // the first offset that may be read
+	// nowMillis is the largest proposer's clock seen in the log: the machine's only clock.
+	nowMillis int64
+	epochs    epochs
+	producers *producers
+
+	// bounds is what readers may see, published once per run of entries.
+	bounds atomic.Pointer[Bounds]
+	// mu lets lookups read epochs and producers while the loop goes on.
+	mu sync.Mutex
+}
+
+// produced is Apply's result for a batch.
+type produced struct {
+	base        record.Offset
+	stampMillis int64
+	start       record.Offset
+	err         error
+}
+
+// Apply implements replica.Machine.
+func (m *machine) Apply(e replica.Entry) any {
+	kind, now := parseCommand(e.Data)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nowMillis = max(m.nowMillis, now)
+	switch kind {
+	case commandProduce, commandHeaderOnly:
+		return m.produce(e, kind)
+	case commandLogStart:
+		return m.moveStart(e.Data[commandBytes:])
+	}
+	panic(fmt.Sprintf("broker: partition %s: entry %d has unknown kind %d: written by a newer version", m.p.id, e.Index, kind))
+}
+
+func (m *machine) produce(e replica.Entry, kind commandKind) produced {
+	h, err := record.ParseHeader(e.Data)
+	if err != nil {
+		panic(fmt.Sprintf("broker: partition %s: committed entry %d is no batch: %v", m.p.id, e.Index, err))
+	}
+	if h.ProducerID >= 0 {
+		repeat, err := m.producers.check(h)
+		if err != nil {
+			return produced{base: -1, stampMillis: -1, start: m.start, err: err}
+		}
+		if repeat != nil {
+			return produced{base: repeat.base, stampMillis: repeat.stampMillis, start: m.start}
+		}
+	}
+	base := m.end
+	epoch := record.Epoch(e.Term)
+	h.BaseOffset, h.LeaderEpoch = base, epoch
+	stamp := int64(-1)
+	if h.Attributes&record.LogAppendTimeBit != 0 {
+		stamp = h.MaxTimestamp
+	}
+	m.epochs.note(epoch, base)
+	m.end = h.NextOffset()
+	if h.ProducerID >= 0 {
+		m.producers.note(h, base, m.nowMillis, stamp)
+	}
+	switch {
+	case kind == commandHeaderOnly:
+		// The batch was in memory only and is gone; its offsets are not given again.
+		m.start = m.end
+	default:
+		m.p.append(e.Data, h, e.Buf)
+	}
+	return produced{base: base, stampMillis: stamp, start: m.start}
+}
+
+func (m *machine) moveStart(b []byte) produced {
+	if len(b) == 8 {
+		to := record.Offset(binary.BigEndian.Uint64(b))
+		m.start = max(m.start, min(to, m.end))
+		m.p.startMoved(m.start)
+	}
+	return produced{base: -1, stampMillis: -1, start: m.start}
+}
+
+// Applied implements replica.Machine: what was applied becomes readable.
+func (m *machine) Applied() {
+	m.publish()
+	m.p.applied()
+}
+
+func (m *machine) publish() {
+	b := Bounds{m.start, m.end, m.end, m.leaderEpoch()}
+	if old := m.bounds.Load(); old == nil || *old != b {
+		m.bounds.Store(&b)
+	}
+}
+
+func (m *machine) leaderEpoch() record.Epoch { return record.Epoch(m.p.term.Load()) }
+
+// Led implements replica.Machine.
+func (m *machine) Led(s replica.Status) {
+	m.p.term.Store(uint64(s.Term))
+	m.publish()
+	m.p.led(s)
+}
+
+// Save implements replica.Machine.
+//
+//	u8 version, u64 start, u64 end, u64 now ms, epochs, producers (big endian)
+func (m *machine) Save() []byte {
+	be := binary.BigEndian
+	b := []byte{stateVersion}
+	b = be.AppendUint64(b, uint64(m.start))
+	b = be.AppendUint64(b, uint64(m.end))
+	b = be.AppendUint64(b, uint64(m.nowMillis))
+	b = m.epochs.append(b)
+	return m.producers.append(b)
+}
+
+func (m *machine) restore(b []byte) error {
+	r := &reader{b: b}
+	if v := r.u8(); r.err == nil && v != stateVersion {
+		return fmt.Errorf("partition state of version %d, this program knows %d", v, stateVersion)
+	}
+	m.start, m.end, m.nowMillis = record.Offset(r.u64()), record.Offset(r.u64()), int64(r.u64())
+	m.epochs.restore(r)
+	m.producers.restore(r)
+	if r.err == nil && (m.start < 0 || m.end < m.start) {
+		r.fail("log from %d to %d", m.start, m.end)
+	}
+	return r.err
+}
+
+// Settle implements replica.Machine; off the loop.
+func (m *machine) Settle() error { return m.p.settle() }
+
+// Close implements replica.Machine.
+func (m *machine) Close() { m.p.closed() }

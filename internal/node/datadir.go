@@ -1,0 +1,161 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/vfs"
+)
+
+// formatVersion is the version of what lies in a data folder. A node refuses a
+// newer one; see docs/operations.md on upgrades.
+const formatVersion = 1
+
+// propertiesFile says whose folder this is.
+const propertiesFile = "meta.properties"
+
+// identity is what meta.properties holds: one key=value a line.
+type identity struct {
+	Format      int
+	ClusterID   string
+	Node        record.NodeID
+	Incarnation string // of the folder: a folder that was emptied comes back under another
+}
+
+// claim opens or founds a data folder for a node. clusterID may be empty: any.
+func claim(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (identity, error) {
+	if err := fsys.MkdirAll(dir); err != nil {
+		return identity{}, fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	name := path.Join(dir, propertiesFile)
+	b, err := readFile(fsys, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return found(fsys, dir, node, clusterID)
+	}
+	if err != nil {
+		return identity{}, fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	id, err := parseIdentity(b)
+	if err != nil {
+		return identity{}, fmt.Errorf("%s: %w", name, err)
+	}
+	switch {
+	case id.Format > formatVersion:
+		return id, fmt.Errorf("data folder %s has format %d, this program knows up to %d: start a newer tube on it", dir, id.Format, formatVersion)
+	case id.Node != node:
+		return id, fmt.Errorf("data folder %s belongs to node %d, this is node %d: give the right --data or --node-id", dir, id.Node, node)
+	case clusterID != "" && clusterID != id.ClusterID:
+		return id, fmt.Errorf("data folder %s belongs to cluster %s, not to %s: give the right --data", dir, id.ClusterID, clusterID)
+	}
+	return id, nil
+}
+
+// found makes an empty folder this node's. A folder that holds data but no
+// properties is not empty, and not ours to overwrite.
+func found(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (identity, error) {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return identity{}, fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	for _, part := range []string{"wal", "checkpoint", "data"} {
+		if slices.Contains(names, part) {
+			return identity{}, fmt.Errorf("data folder %s holds %s but no %s: it is not whole; restore it from a backup or give an empty folder", dir, part, propertiesFile)
+		}
+	}
+	if clusterID == "" {
+		clusterID = uuid.NewString()
+	}
+	id := identity{formatVersion, clusterID, node, uuid.NewString()}
+	return id, writeFile(fsys, dir, propertiesFile, id.encode())
+}
+
+func (id identity) encode() []byte {
+	return fmt.Appendf(nil, "# Whose data folder this is. Do not edit.\nformat=%d\ncluster.id=%s\nnode.id=%d\nincarnation=%s\n",
+		id.Format, id.ClusterID, id.Node, id.Incarnation)
+}
+
+func parseIdentity(b []byte) (identity, error) {
+	values := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		k, v, ok := strings.Cut(line, "=")
+		if !ok {
+			return identity{}, fmt.Errorf("line %q is not key=value", line)
+		}
+		values[k] = v
+	}
+	format, err := strconv.Atoi(values["format"])
+	if err != nil {
+		return identity{}, fmt.Errorf("format=%q is not a number", values["format"])
+	}
+	node, err := strconv.ParseInt(values["node.id"], 10, 32)
+	if err != nil {
+		return identity{}, fmt.Errorf("node.id=%q is not a number", values["node.id"])
+	}
+	id := identity{format, values["cluster.id"], record.NodeID(node), values["incarnation"]}
+	if id.ClusterID == "" || id.Incarnation == "" {
+		return identity{}, errors.New("cluster.id or incarnation is missing")
+	}
+	return id, nil
+}
+
+// readFile reads a small file whole.
+func readFile(fsys vfs.FS, name string) ([]byte, error) {
+	f, err := fsys.Open(name, vfs.Mode{})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, size)
+	if n, err := f.ReadAt(b, 0); n < len(b) {
+		return nil, fmt.Errorf("read %d of %d bytes: %w", n, len(b), err)
+	}
+	return b, nil
+}
+
+// writeFile replaces a small file so that after a crash it is the old or the new one.
+func writeFile(fsys vfs.FS, dir, name string, content []byte) error {
+	temp := path.Join(dir, name+".tmp")
+	if err := writeSynced(fsys, temp, content); err != nil {
+		return fmt.Errorf("write %s: %w", temp, err)
+	}
+	if err := fsys.Rename(temp, path.Join(dir, name)); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err := fsys.SyncDir(dir); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}
+
+func writeSynced(fsys vfs.FS, name string, content []byte) error {
+	f, err := fsys.Open(name, vfs.Mode{Write: true, Create: true})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if len(content) > 0 {
+		if _, err := f.WriteAt(content, 0); err != nil {
+			return err
+		}
+	}
+	return f.Sync()
+}
