@@ -5,15 +5,36 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// OS is the real file system.
+// OS is the operating system's file system (Linux).
 type OS struct{}
+
+var _ FS = OS{}
+
+// maxVec is how many parts one pwritev takes (IOV_MAX).
+const maxVec = 1024
+
+// AlignedBytes returns n bytes whose address is a multiple of DirectAlign.
+func AlignedBytes(n int) []byte {
+	b := make([]byte, n+DirectAlign)
+	pad := 0
+	if r := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % DirectAlign); r != 0 {
+		pad = DirectAlign - r
+	}
+	return b[pad : pad+n : pad+n]
+}
+
+// IsFull reports whether err says that the disk, or the user's share of it, is full.
+func IsFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // Open implements FS.
 func (OS) Open(path string, mode Mode) (File, error) {
@@ -25,19 +46,20 @@ func (OS) Open(path string, mode Mode) (File, error) {
 		flags |= os.O_CREATE
 	}
 	if mode.Direct {
-		f, err := os.OpenFile(path, flags|unix.O_DIRECT, 0o644)
+		f, err := os.OpenFile(path, flags|unix.O_DIRECT, 0o640)
 		if err == nil {
-			return &osFile{f, true}, nil
+			return &osFile{f: f, direct: true}, nil
 		}
 		if !errors.Is(err, syscall.EINVAL) {
 			return nil, err
 		}
+		// tmpfs and some others have no direct I/O.
 	}
-	f, err := os.OpenFile(path, flags, 0o644)
+	f, err := os.OpenFile(path, flags, 0o640)
 	if err != nil {
 		return nil, err
 	}
-	return &osFile{f, false}, nil
+	return &osFile{f: f}, nil
 }
 
 // Remove implements FS.
@@ -47,7 +69,7 @@ func (OS) Remove(path string) error { return os.Remove(path) }
 func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 
 // MkdirAll implements FS.
-func (OS) MkdirAll(path string) error { return os.MkdirAll(path, 0o755) }
+func (OS) MkdirAll(path string) error { return os.MkdirAll(path, 0o750) }
 
 // List implements FS.
 func (OS) List(path string) ([]string, error) {
@@ -59,17 +81,16 @@ func (OS) List(path string) ([]string, error) {
 	for i, e := range entries {
 		names[i] = e.Name()
 	}
-	slices.Sort(names)
 	return names, nil
 }
 
 // Stat implements FS.
 func (OS) Stat(path string) (Info, error) {
-	st, err := os.Stat(path)
+	i, err := os.Stat(path)
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{SizeBytes: st.Size(), IsDir: st.IsDir(), Mode: st.Mode()}, nil
+	return Info{SizeBytes: i.Size(), IsDir: i.IsDir(), Mode: i.Mode()}, nil
 }
 
 // SyncDir implements FS.
@@ -78,107 +99,162 @@ func (OS) SyncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	return d.Sync()
+	return errors.Join(d.Sync(), d.Close())
 }
 
-// FreeBytes is what a user without privileges may still write to the disk that holds path.
+// FreeBytes implements the query of the function FreeBytes.
 func (OS) FreeBytes(path string) (int64, error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
+	err := retry(func() error { return unix.Statfs(path, &st) })
+	if err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
+// lockName is the file in a locked folder that names the process which holds it.
+const lockName = "LOCK"
+
+type osLock struct{ f *os.File }
+
+// LockDir implements the lock of the function LockDir. The kernel lets go of
+// it when the process ends, however it ends.
+func (OS) LockDir(path string) (Lock, error) {
+	f, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	err = retry(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	if err != nil {
+		defer f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			holder := make([]byte, 32)
+			n, _ := f.ReadAt(holder, 0)
+			return nil, &LockedError{Dir: path, Holder: strings.TrimSpace(string(holder[:n]))}
+		}
+		return nil, &fs.PathError{Op: "flock", Path: path, Err: err}
+	}
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	}
+	if err != nil && !IsFull(err) { // the lock holds without the number too
+		f.Close()
+		return nil, err
+	}
+	return &osLock{f}, nil
+}
+
+func (l *osLock) Close() error { return l.f.Close() }
+
+// OSFile returns the file behind a File of OS, for what only a real file can
+// do (sendfile). It must not be closed, and not be written to.
+func OSFile(f File) (*os.File, bool) {
+	if o, ok := f.(*osFile); ok {
+		return o.f, true
+	}
+	return nil, false
+}
+
 type osFile struct {
-	*os.File
+	f      *os.File
 	direct bool
 }
 
-func (f *osFile) Direct() bool { return f.direct }
+// os.File's ReadAt and WriteAt go on after EINTR and after a part.
 
-func (f *osFile) Size() (int64, error) {
-	st, err := f.Stat()
+func (o *osFile) ReadAt(p []byte, off int64) (int, error)  { return o.f.ReadAt(p, off) }
+func (o *osFile) WriteAt(p []byte, off int64) (int, error) { return o.f.WriteAt(p, off) }
+func (o *osFile) Close() error                             { return o.f.Close() }
+func (o *osFile) Truncate(sizeBytes int64) error           { return o.f.Truncate(sizeBytes) }
+func (o *osFile) Sync() error                              { return o.f.Sync() }
+func (o *osFile) Direct() bool                             { return o.direct }
+
+func (o *osFile) Size() (int64, error) {
+	i, err := o.f.Stat()
 	if err != nil {
 		return 0, err
 	}
-	return st.Size(), nil
+	return i.Size(), nil
 }
 
-func (f *osFile) SyncData() error {
-	for {
-		err := unix.Fdatasync(int(f.Fd()))
-		if err != syscall.EINTR {
-			return wrap("fdatasync", f.Name(), err)
-		}
-	}
+func (o *osFile) SyncData() error {
+	return o.control("fdatasync", func(fd int) error {
+		return retry(func() error { return unix.Fdatasync(fd) })
+	})
 }
 
-func (f *osFile) Allocate(sizeBytes int64) error {
-	for {
-		err := unix.Fallocate(int(f.Fd()), 0, 0, sizeBytes)
-		if err == syscall.EOPNOTSUPP {
-			return nil // no reservation to be had; a write will tell
-		}
-		if err != syscall.EINTR {
-			return wrap("fallocate", f.Name(), err)
-		}
-	}
+func (o *osFile) Allocate(sizeBytes int64) error {
+	return o.control("fallocate", func(fd int) error {
+		return retry(func() error { return unix.Fallocate(fd, 0, 0, sizeBytes) })
+	})
 }
 
-// maxVec is how many parts the kernel takes at once (IOV_MAX).
-const maxVec = 1024
+func (o *osFile) WriteVec(parts [][]byte, off int64) error {
+	return o.control("pwritev", func(fd int) error {
+		return writeVec(parts, off, func(vec [][]byte, off int64) (int, error) {
+			return unix.Pwritev(fd, vec, off)
+		})
+	})
+}
 
-func (f *osFile) WriteVec(parts [][]byte, off int64) error {
-	var vec [][]byte
-	for _, p := range parts {
-		if len(p) > 0 {
-			vec = append(vec, p)
-		}
+// control runs f with the descriptor, which cannot be closed meanwhile.
+func (o *osFile) control(op string, f func(fd int) error) error {
+	conn, err := o.f.SyscallConn()
+	if err != nil {
+		return err
 	}
-	for len(vec) > 0 {
-		n, err := unix.Pwritev(int(f.Fd()), vec[:min(len(vec), maxVec)], off)
-		if err == syscall.EINTR {
-			continue
-		}
-		if err != nil {
-			return wrap("pwritev", f.Name(), err)
-		}
-		if n == 0 {
-			return wrap("pwritev", f.Name(), fmt.Errorf("wrote nothing"))
-		}
-		off += int64(n)
-		vec = skip(vec, n)
+	var inner error
+	if err := conn.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+		return err
+	}
+	if inner != nil {
+		return &fs.PathError{Op: op, Path: o.f.Name(), Err: inner}
 	}
 	return nil
 }
 
-// skip drops the first n bytes of vec.
-func skip(vec [][]byte, n int) [][]byte {
-	for n > 0 && n >= len(vec[0]) {
-		n -= len(vec[0])
-		vec = vec[1:]
+// writeVec writes all parts from off on: in portions that the kernel takes, and
+// on from where it stopped when it wrote less.
+func writeVec(parts [][]byte, off int64, pwritev func([][]byte, int64) (int, error)) error {
+	vec := make([][]byte, 0, min(len(parts), maxVec))
+	skip := 0 // bytes of parts[0] that are written
+	for len(parts) > 0 {
+		vec = vec[:0]
+		for i := range parts[:min(len(parts), maxVec)] {
+			vec = append(vec, parts[i])
+		}
+		vec[0] = vec[0][skip:]
+		sizeBytes := 0
+		for _, v := range vec {
+			sizeBytes += len(v)
+		}
+		n := 0
+		if sizeBytes > 0 {
+			var err error
+			if n, err = pwritev(vec, off); errors.Is(err, unix.EINTR) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			if n <= 0 {
+				return errors.New("nothing written, no error")
+			}
+		}
+		off += int64(n)
+		for n += skip; len(parts) > 0 && n >= len(parts[0]); {
+			n -= len(parts[0])
+			parts = parts[1:]
+		}
+		skip = n
 	}
-	if n > 0 {
-		vec[0] = vec[0][n:]
-	}
-	return vec
+	return nil
 }
 
-func wrap(op, path string, err error) error {
-	if err == nil {
-		return nil
+func retry(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
 	}
-	return &fs.PathError{Op: op, Path: path, Err: err}
-}
-
-// AlignedBytes returns sizeBytes bytes that begin at a multiple of DirectAlign.
-func AlignedBytes(sizeBytes int) []byte {
-	b := make([]byte, sizeBytes+DirectAlign)
-	shift := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % DirectAlign)
-	if shift > 0 {
-		shift = DirectAlign - shift
-	}
-	return b[shift : shift+sizeBytes : shift+sizeBytes]
 }
