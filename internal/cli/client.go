@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tube-mq/tube/proto/tube/v1/tubev1connect"
+)
+
+// dialTimeout bounds one attempt to connect.
+const dialTimeout = 3 * time.Second
+
+// connect makes a Kafka client of the nodes at --kafka. That one of them listens
+// is tried first: the client itself would go on trying in silence.
+func (a *app) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error) {
+	seeds := strings.Split(a.kafka, ",")
+	if err := a.reach(ctx, seeds); err != nil {
+		return nil, err
+	}
+	opts = append([]kgo.Opt{
+		kgo.SeedBrokers(seeds...), kgo.ClientID("tube-cli"), kgo.SoftwareNameAndVersion("tube", version()),
+		kgo.DialTimeout(dialTimeout), kgo.RetryTimeout(a.timeout), kgo.WithHooks(&unreachable{note: a.note}),
+	}, opts...)
+	return kgo.NewClient(opts...)
+}
+
+// admin makes a client for administration, and a context for one command.
+func (a *app) admin(ctx context.Context) (*kadm.Client, context.Context, func(), error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	return kadm.NewClient(client), ctx, func() { cancel(); client.Close() }, nil
+}
+
+func (a *app) reach(ctx context.Context, seeds []string) error {
+	for _, s := range seeds {
+		if host, port, err := net.SplitHostPort(s); err != nil || port == "" || host == "" {
+			return usage("give --kafka HOST:PORT", "%q is not the address of a node", s)
+		}
+	}
+	var last error
+	for _, s := range seeds {
+		conn, err := (&net.Dialer{Timeout: min(dialTimeout, a.timeout)}).DialContext(ctx, "tcp", s)
+		if err == nil {
+			return conn.Close()
+		}
+		last = err
+	}
+	return a.nobodyAt(a.kafka, "--kafka", last)
+}
+
+func (a *app) nobodyAt(addr, flag string, cause error) error {
+	var op *net.OpError
+	if errors.As(cause, &op) {
+		cause = op.Err
+	}
+	return unavailable(fmt.Sprintf("is a node running? start one with: %s start\nif it listens elsewhere, say where with %s HOST:PORT", a.program, flag),
+		"nothing answers at %s (%v)", addr, cause)
+}
+
+// unreachable tells the user once when a node that the cluster named cannot be
+// reached, and once when it can again.
+type unreachable struct {
+	note func(format string, args ...any)
+	mu   sync.Mutex
+	down map[string]bool
+}
+
+// OnBrokerConnect implements kgo.HookBrokerConnect.
+func (u *unreachable) OnBrokerConnect(m kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	addr := net.JoinHostPort(m.Host, fmt.Sprint(m.Port))
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.down == nil {
+		u.down = map[string]bool{}
+	}
+	was := u.down[addr]
+	u.down[addr] = err != nil
+	switch {
+	case err != nil && !was:
+		u.note("tube: cannot reach %s, trying again (%v); if that address is wrong, set the node's --advertise-kafka", addr, err)
+	case err == nil && was:
+		u.note("tube: reached %s again", addr)
+	}
+}
+
+// cluster makes a client of the cluster service at --http.
+func (a *app) cluster() tubev1connect.ClusterServiceClient {
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	// No proxy: nodes are addressed directly, as Kafka clients do.
+	client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, ResponseHeaderTimeout: a.timeout}}
+	return tubev1connect.NewClusterServiceClient(client, "http://"+a.http)
+}
+
+// clusterError says who does not answer.
+func (a *app) clusterError(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return a.nobodyAt(a.http, "--http", err)
+	}
+	return err
+}

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	tubev1 "github.com/tube-mq/tube/proto/tube/v1"
+)
+
+func newClusterNodes(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "nodes", Short: "List the nodes", Args: exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(c.Context(), a.timeout)
+			defer cancel()
+			r, err := a.cluster().ListNodes(ctx, connect.NewRequest(&tubev1.ListNodesRequest{}))
+			if err != nil {
+				return a.clusterError(err)
+			}
+			out := []listedNode{}
+			for _, n := range r.Msg.Nodes {
+				out = append(out, listedNode{n.Id, n.State, n.Roles, n.Zone, n.KafkaAddress, n.HttpAddress, n.PeerAddress, n.Version, n.Controller, n.Leaders, n.Replicas})
+			}
+			return a.result(out, func(w io.Writer) error {
+				t := newTable("NODE", "STATE", "ROLES", "ZONE", "KAFKA", "HTTP", "LEADS", "REPLICAS", "VERSION", "")
+				for _, n := range out {
+					t.row(n.ID, n.State, strings.Join(n.Roles, ","), n.Zone, n.Kafka, n.HTTP, n.Leaders, n.Replicas, n.Version, map[bool]string{true: "controller"}[n.Controller])
+				}
+				return t.write(w)
+			})
+		},
+	}
+	return a.client(c)
+}
+
+type listedNode struct {
+	ID         int32    `json:"id"`
+	State      string   `json:"state"`
+	Roles      []string `json:"roles"`
+	Zone       string   `json:"zone"`
+	Kafka      string   `json:"kafka_address"`
+	HTTP       string   `json:"http_address"`
+	Peer       string   `json:"peer_address"`
+	Version    string   `json:"version"`
+	Controller bool     `json:"controller"`
+	Leaders    int32    `json:"leaders"`
+	Replicas   int32    `json:"replicas"`
+}

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	tubev1 "github.com/tube-mq/tube/proto/tube/v1"
+)
+
+func newClusterStatus(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "status", Short: "Sum the cluster up", Args: exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(c.Context(), a.timeout)
+			defer cancel()
+			r, err := a.cluster().Status(ctx, connect.NewRequest(&tubev1.StatusRequest{}))
+			if err != nil {
+				return a.clusterError(err)
+			}
+			m := r.Msg
+			out := &clusterStatus{
+				m.ClusterId, m.Version, m.NodeId, m.ControllerId, m.Nodes, m.NodesUp, m.Topics, m.Partitions,
+				m.PartitionsWithoutLeader, m.PartitionsUnderReplicated, m.NodeStarted.AsTime(), append([]string{}, m.Problems...),
+			}
+			return a.result(out, func(w io.Writer) error { return out.write(w, a.now()) })
+		},
+	}
+	return a.client(c)
+}
+
+type clusterStatus struct {
+	ClusterID       string    `json:"cluster_id"`
+	Version         string    `json:"version"`
+	Node            int32     `json:"node_id"`
+	Controller      int32     `json:"controller_id"`
+	Nodes           int32     `json:"nodes"`
+	NodesUp         int32     `json:"nodes_up"`
+	Topics          int32     `json:"topics"`
+	Partitions      int32     `json:"partitions"`
+	WithoutLeader   int32     `json:"partitions_without_leader"`
+	UnderReplicated int32     `json:"partitions_under_replicated"`
+	Started         time.Time `json:"node_started"`
+	Problems        []string  `json:"problems"`
+}
+
+func (s *clusterStatus) write(w io.Writer, now time.Time) error {
+	fmt.Fprintf(w, "Cluster     %s\nController  node %d\nNodes       %d, %d up\nTopics      %d\nPartitions  %d, %d without a leader, %d with replicas missing\nAsked       node %d, %s, up for %s\n",
+		s.ClusterID, s.Controller, s.Nodes, s.NodesUp, s.Topics, s.Partitions, s.WithoutLeader, s.UnderReplicated, s.Node, printable(s.Version), now.Sub(s.Started).Round(time.Second))
+	for _, p := range s.Problems {
+		fmt.Fprintf(w, "Problem     %s\n", printable(p))
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+func newTopicAlter(a *app) *cobra.Command {
+	var (
+		partitions int
+		pairs      []string
+		reset      []string
+		dryRun     bool
+	)
+	c := &cobra.Command{
+		Use: "alter NAME", Short: "Change a topic's settings, or add partitions", Args: exactly(1), ValidArgsFunction: a.completeTopics,
+		Example: "  tube topic alter orders --config retention.ms=3600000 --reset max.message.bytes\n  tube topic alter orders --partitions 16",
+		RunE: func(c *cobra.Command, args []string) error {
+			set, err := settings(pairs)
+			if err != nil {
+				return err
+			}
+			if len(set)+len(reset) == 0 && !c.Flags().Changed("partitions") {
+				return usage("give --config NAME=VALUE, --reset NAME or --partitions N", "nothing to change")
+			}
+			adm, ctx, done, err := a.admin(c.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			if _, err := topic(ctx, adm, args[0]); err != nil {
+				return err
+			}
+			changes := []string{}
+			if len(set)+len(reset) > 0 {
+				var ops []kadm.AlterConfig
+				for _, k := range slices.Sorted(maps.Keys(set)) {
+					ops = append(ops, kadm.AlterConfig{Op: kadm.SetConfig, Name: k, Value: set[k]})
+					changes = append(changes, k+"="+*set[k])
+				}
+				for _, k := range reset {
+					ops = append(ops, kadm.AlterConfig{Op: kadm.DeleteConfig, Name: k})
+					changes = append(changes, k+" back to its default")
+				}
+				alter := adm.AlterTopicConfigs
+				if dryRun {
+					alter = adm.ValidateAlterTopicConfigs
+				}
+				rs, err := alter(ctx, ops, args[0])
+				if err != nil {
+					return err
+				}
+				for _, r := range rs {
+					if r.Err != nil {
+						return serverSays(r.Err, r.ErrMessage)
+					}
+				}
+			}
+			if c.Flags().Changed("partitions") {
+				update := adm.UpdatePartitions
+				if dryRun {
+					update = adm.ValidateUpdatePartitions
+				}
+				rs, err := update(ctx, partitions, args[0])
+				if err != nil {
+					return err
+				}
+				for _, r := range rs {
+					if r.Err != nil {
+						return serverSays(r.Err, r.ErrMessage)
+					}
+				}
+				changes = append(changes, plural(int64(partitions), "partition"))
+			}
+			verb := "Changed"
+			if dryRun {
+				verb = "Would change"
+			}
+			return a.done(alteredTopic{args[0], changes, dryRun}, "%s topic %s: %s.", verb, args[0], strings.Join(changes, ", "))
+		},
+	}
+	c.Flags().IntVar(&partitions, "partitions", 0, "new number of partitions; more than now")
+	c.Flags().StringArrayVar(&pairs, "config", nil, "topic setting as NAME=VALUE; may be repeated")
+	c.Flags().StringArrayVar(&reset, "reset", nil, "setting to put back to its default; may be repeated")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say whether it could be done")
+	return a.client(c)
+}
+
+type alteredTopic struct {
+	Name    string   `json:"name"`
+	Changes []string `json:"changes"`
+	DryRun  bool     `json:"dry_run"`
+}
