@@ -86,6 +86,7 @@ const (
 	TransactionalBit  = 0x10
 	ControlBit        = 0x20
 	NoProducer        = ProducerID(-1)
+	noSequence        = -1
 	knownAttributeSet = CompressionMask | LogAppendTimeBit | TransactionalBit | ControlBit | 0x40
 )
 

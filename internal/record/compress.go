@@ -2,117 +2,214 @@ package record
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 
-	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 )
 
-// decompress undoes a batch's compression. It stops as soon as the limits are
-// passed: nothing is allocated because a header says so.
-func decompress(b []byte, codec int16, lim Limits) ([]byte, error) {
-	maxBytes := min(lim.maxBytes(), max(1<<20, len(b)*lim.maxRatio()))
-	switch codec {
-	case 0:
-		return b, nil
-	case 1:
+// Compression is how a batch's records are compressed.
+type Compression int8
+
+// The codecs of the Kafka protocol.
+const (
+	None Compression = iota
+	Gzip
+	Snappy
+	LZ4
+	Zstd
+)
+
+// Compression of the batch's records.
+func (h Header) Compression() Compression { return Compression(h.Attributes & CompressionMask) }
+
+// String is the codec's name in Kafka's settings.
+func (c Compression) String() string {
+	if c < None || c > Zstd {
+		return fmt.Sprintf("compression(%d)", int8(c))
+	}
+	return [...]string{"none", "gzip", "snappy", "lz4", "zstd"}[c]
+}
+
+// maxWindowBytes bounds what a zstd frame may ask a decoder to keep.
+const maxWindowBytes = 32 << 20
+
+var zstdDecoders = sync.Pool{New: func() any {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindowBytes))
+	if err != nil {
+		panic("record: zstd decoder options: " + err.Error())
+	}
+	return d
+}}
+
+// decompress calls read with the decompressed records. Reading more than
+// maxBytes fails with ErrTooLarge; bytes that the codec refuses with ErrInvalid.
+func decompress(c Compression, b []byte, maxBytes int64, read func(io.Reader) error) error {
+	capped := func(r io.Reader) error {
+		return read(&cappedReader{r: r, left: maxBytes, codec: c})
+	}
+	switch c {
+	case None:
+		return capped(bytes.NewReader(b))
+	case Gzip:
 		r, err := gzip.NewReader(bytes.NewReader(b))
 		if err != nil {
-			return nil, fmt.Errorf("%w: gzip: %w", ErrCorrupt, err)
+			return fmt.Errorf("%w: gzip: %w", ErrInvalid, err)
 		}
-		return readCapped(r, maxBytes, "gzip")
-	case 2:
-		return unsnappy(b, maxBytes)
-	case 3:
-		return readCapped(lz4.NewReader(bytes.NewReader(b)), maxBytes, "lz4")
-	case 4:
-		return unzstd(b, maxBytes)
+		return capped(r)
+	case Snappy:
+		return capped(&snappyReader{src: b, maxBytes: maxBytes})
+	case LZ4:
+		return capped(lz4.NewReader(bytes.NewReader(b)))
+	case Zstd:
+		d := zstdDecoders.Get().(*zstd.Decoder)
+		defer zstdDecoders.Put(d)
+		if err := d.Reset(bytes.NewReader(b)); err != nil {
+			return fmt.Errorf("%w: zstd: %w", ErrInvalid, err)
+		}
+		defer func() { _ = d.Reset(nil) }() // lets go of b
+		return capped(d)
 	}
-	return nil, fmt.Errorf("%w: unknown compression %d", ErrInvalid, codec)
+	return fmt.Errorf("%w: unknown compression %d", ErrInvalid, c)
 }
 
-func readCapped(r io.Reader, maxBytes int, codec string) ([]byte, error) {
-	var out bytes.Buffer
-	n, err := io.Copy(&out, io.LimitReader(r, int64(maxBytes)+1))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, codec, err)
-	}
-	if n > int64(maxBytes) {
-		return nil, fmt.Errorf("%w: more than %d bytes decompressed", ErrTooLarge, maxBytes)
-	}
-	return out.Bytes(), nil
+// cappedReader fails when more than left bytes come.
+type cappedReader struct {
+	r     io.Reader
+	left  int64
+	codec Compression
 }
 
-// xerialMagic begins the framing that Java's snappy clients use: sixteen bytes,
-// then blocks each with a u32 length.
+func (c *cappedReader) Read(p []byte) (int, error) {
+	// One byte more than allowed is asked for, to see whether it is there.
+	if int64(len(p)) > c.left+1 {
+		p = p[:c.left+1]
+	}
+	n, err := c.r.Read(p)
+	c.left -= int64(n)
+	if c.left < 0 {
+		return 0, fmt.Errorf("%w: %s: decompresses to more than the limit", ErrTooLarge, c.codec)
+	}
+	if err == nil || err == io.EOF || errors.Is(err, ErrTooLarge) {
+		return n, err
+	}
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		return n, fmt.Errorf("%w: %s: %w", ErrTooLarge, c.codec, err)
+	}
+	return n, fmt.Errorf("%w: %s: %w", ErrInvalid, c.codec, err)
+}
+
+// xerialMagic begins what snappy-java writes: this, two u32 versions, then
+// blocks of a big-endian u32 length and a raw snappy block. Other clients write
+// one raw block.
 var xerialMagic = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
 
 const xerialHeaderBytes = 16
 
-func unsnappy(b []byte, maxBytes int) ([]byte, error) {
-	if !bytes.HasPrefix(b, xerialMagic) {
-		return unsnappyBlock(nil, b, maxBytes)
-	}
-	if len(b) < xerialHeaderBytes {
-		return nil, fmt.Errorf("%w: snappy: %d bytes of framing", ErrCorrupt, len(b))
-	}
-	var out []byte
-	for b = b[xerialHeaderBytes:]; len(b) > 0; {
-		if len(b) < 4 {
-			return nil, fmt.Errorf("%w: snappy: %d bytes behind the last block", ErrCorrupt, len(b))
+// snappyMaxRatio is more than any snappy block can reach (64 bytes out of 3),
+// so a block that claims more lies and is not given the memory.
+const snappyMaxRatio = 32
+
+// snappyReader decodes raw and xerial framed snappy block by block.
+type snappyReader struct {
+	src      []byte
+	maxBytes int64
+	begun    bool
+	framed   bool
+	block    []byte // what is decoded and not read
+	scratch  []byte
+}
+
+func (s *snappyReader) Read(p []byte) (int, error) {
+	for len(s.block) == 0 {
+		if err := s.next(); err != nil {
+			return 0, err
 		}
-		n := int64(binary.BigEndian.Uint32(b))
-		if n > int64(len(b)-4) {
-			return nil, fmt.Errorf("%w: snappy: block of %d bytes, %d left", ErrCorrupt, n, len(b)-4)
+	}
+	n := copy(p, s.block)
+	s.block = s.block[n:]
+	return n, nil
+}
+
+func (s *snappyReader) next() error {
+	if !s.begun {
+		s.begun = true
+		if s.framed = bytes.HasPrefix(s.src, xerialMagic); s.framed {
+			if len(s.src) < xerialHeaderBytes {
+				return io.ErrUnexpectedEOF
+			}
+			s.src = s.src[xerialHeaderBytes:]
 		}
-		var err error
-		if out, err = unsnappyBlock(out, b[4:4+n], maxBytes); err != nil {
+	}
+	if len(s.src) == 0 {
+		return io.EOF
+	}
+	raw := s.src
+	if s.framed {
+		if len(s.src) < 4 {
+			return io.ErrUnexpectedEOF
+		}
+		n := int64(binary.BigEndian.Uint32(s.src))
+		if n > int64(len(s.src)-4) {
+			return io.ErrUnexpectedEOF
+		}
+		raw = s.src[4 : 4+n]
+	}
+	s.src = s.src[len(raw):]
+	if s.framed {
+		s.src = s.src[4:]
+	}
+	return s.decode(raw)
+}
+
+func (s *snappyReader) decode(raw []byte) error {
+	n, err := snappy.DecodedLen(raw)
+	if err != nil {
+		return err
+	}
+	if int64(n) > s.maxBytes {
+		return fmt.Errorf("%w: snappy: a block of %d bytes, the limit is %d", ErrTooLarge, n, s.maxBytes)
+	}
+	if n > snappyMaxRatio*len(raw) {
+		return errors.New("block claims more than it can hold")
+	}
+	if s.block, err = snappy.Decode(s.scratch, raw); err == nil && cap(s.block) > cap(s.scratch) {
+		s.scratch = s.block[:cap(s.block)]
+	}
+	return err
+}
+
+// compress is the other way, for Encode.
+func compress(c Compression, b []byte) ([]byte, error) {
+	var out bytes.Buffer
+	var w io.WriteCloser
+	switch c {
+	case None:
+		return b, nil
+	case Gzip:
+		w = gzip.NewWriter(&out)
+	case Snappy:
+		return snappy.Encode(nil, b), nil
+	case LZ4:
+		w = lz4.NewWriter(&out)
+	case Zstd:
+		e, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1))
+		if err != nil {
 			return nil, err
 		}
-		b = b[4+n:]
+		w = e
+	default:
+		return nil, fmt.Errorf("%w: unknown compression %d", ErrInvalid, c)
 	}
-	return out, nil
-}
-
-func unsnappyBlock(out, b []byte, maxBytes int) ([]byte, error) {
-	n, err := s2.DecodedLen(b)
-	if err != nil {
-		return nil, fmt.Errorf("%w: snappy: %w", ErrCorrupt, err)
-	}
-	if n > maxBytes-len(out) {
-		return nil, fmt.Errorf("%w: more than %d bytes decompressed", ErrTooLarge, maxBytes)
-	}
-	block, err := s2.Decode(nil, b)
-	if err != nil {
-		return nil, fmt.Errorf("%w: snappy: %w", ErrCorrupt, err)
-	}
-	return append(out, block...), nil
-}
-
-// zstdDecoders are reused: making one costs more than most batches.
-var zstdDecoders sync.Pool
-
-func unzstd(b []byte, maxBytes int) ([]byte, error) {
-	d, _ := zstdDecoders.Get().(*zstd.Decoder)
-	if d == nil {
-		var err error
-		if d, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(32<<20)); err != nil {
-			return nil, fmt.Errorf("zstd: %w", err)
-		}
-	}
-	defer zstdDecoders.Put(d)
-	if err := d.Reset(bytes.NewReader(b)); err != nil {
-		return nil, fmt.Errorf("%w: zstd: %w", ErrCorrupt, err)
-	}
-	out, err := readCapped(d, maxBytes, "zstd")
-	if err != nil && !errors.Is(err, ErrTooLarge) {
+	if _, err := w.Write(b); err != nil {
 		return nil, err
 	}
-	return out, err
+	err := w.Close()
+	return out.Bytes(), err
 }
