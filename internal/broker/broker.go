@@ -71,6 +71,9 @@ type Broker struct {
 	flusher *flusher
 	full    atomic.Pointer[diskState]
 	metrics counters
+	// retention is the clock that retention goes by; started is when the broker did.
+	retention retentionClock
+	started   time.Time
 
 	mu         sync.RWMutex
 	partitions map[record.TopicPartition]*Partition
@@ -94,7 +97,7 @@ func New(cfg Config) *Broker {
 	b := &Broker{
 		cfg: cfg, clock: cfg.Clock, limits: cfg.Limits,
 		flusher:    newFlusher(cfg.FlushBytes, cfg.TailBudgetBytes),
-		partitions: map[record.TopicPartition]*Partition{},
+		partitions: map[record.TopicPartition]*Partition{}, started: time.Now(),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop = cancel
@@ -119,6 +122,9 @@ func (b *Broker) Partition(id record.TopicPartition) (*Partition, bool) {
 	p, ok := b.partitions[id]
 	return p, ok
 }
+
+// running is how long the broker has been up, by the monotonic clock.
+func (b *Broker) running() time.Duration { return time.Since(b.started) }
 
 func (b *Broker) all() []*Partition {
 	b.mu.RLock()
@@ -171,7 +177,8 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 		err = m.restore(saved)
 	}
 	if err == nil {
-		err = p.openLog(t, saved != nil)
+		b.retention.atLeast(time.UnixMilli(m.nowMillis))
+		err = p.openLog(t)
 	}
 	if err != nil {
 		// This partition answers an error; the others work.
@@ -187,7 +194,7 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 
 // openLog opens the commit log and cuts it to where the machine's state ends:
 // what is behind comes again from the write-ahead log.
-func (p *Partition) openLog(t *meta.Topic, known bool) error {
+func (p *Partition) openLog(t *meta.Topic) error {
 	m := p.machine
 	if t.Config.MemoryOnly {
 		m.start = m.end
@@ -253,21 +260,4 @@ func (b *Broker) led(p *Partition, s replica.Status) {
 // the page cache may have dropped the data.
 func (b *Broker) storageFailed(p *Partition, err error) {
 	b.cfg.OnFail(fmt.Errorf("partition %s: %w", p.id, err))
-}
-
-func (b *Broker) retentionLoop(ctx context.Context) {
-	tick := time.NewTicker(b.cfg.RetentionInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			for _, p := range b.all() {
-				if err := p.retain(ctx, b.clock()); err != nil && ctx.Err() == nil {
-					p.logger.Warn("retention not carried out; will try again", "err", err)
-				}
-			}
-		}
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/record"
@@ -34,6 +33,8 @@ type Partition struct {
 	watchers map[Watcher]int
 
 	flush flushState
+	// bounding: a memory log's start is being moved up.
+	bounding atomic.Bool
 }
 
 // ID names the partition.
@@ -89,12 +90,12 @@ func (p *Partition) admit(req ProduceRequest) error {
 	if len(req.Batch) > cfg.MaxMessageBytes {
 		return fmt.Errorf("%w: %d bytes, the topic's max.message.bytes is %d", record.ErrTooLarge, len(req.Batch), cfg.MaxMessageBytes)
 	}
-	h, err := record.Check(req.Batch)
+	h, err := record.Check(req.Batch, p.broker.limits)
 	if err != nil {
 		return err
 	}
 	if h.Attributes&record.CompressionMask != 0 {
-		if err := record.CheckRecords(req.Batch, p.broker.limits); err != nil {
+		if err := record.CheckCompressed(req.Batch, p.broker.limits); err != nil {
 			return err
 		}
 	}
@@ -299,6 +300,7 @@ func (p *Partition) append(batch []byte, h record.Header, buf *record.Buffer) {
 func (p *Partition) applied() {
 	p.broker.flusher.offer(p)
 	p.wake()
+	p.bound()
 }
 
 func (p *Partition) startMoved(to record.Offset) {
@@ -310,19 +312,4 @@ func (p *Partition) startMoved(to record.Offset) {
 func (p *Partition) led(s replica.Status) {
 	p.wake()
 	p.broker.led(p, s)
-}
-
-// retain moves the log start past what the topic's settings no longer keep.
-func (p *Partition) retain(ctx context.Context, now time.Time) error {
-	cfg := p.config.Load()
-	b, err := p.Bounds()
-	if err != nil {
-		return nil // another replica's work
-	}
-	to := p.log.RetentionCandidate(now, cfg.Retention, cfg.RetentionBytes)
-	if to <= b.LogStart {
-		return nil
-	}
-	_, err = p.proposeStart(ctx, to)
-	return err
 }

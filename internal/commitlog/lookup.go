@@ -106,8 +106,8 @@ func firstAt(b []byte, h record.Header, timeMillis int64) (record.Offset, int64,
 	if h.Attributes&record.LogAppendTimeBit != 0 {
 		return h.BaseOffset, h.MaxTimestamp, h.LeaderEpoch, nil
 	}
-	o, t, ok := record.FirstAtOrAfter(b, timeMillis)
-	if !ok {
+	o, t, ok, err := record.FirstAt(b, timeMillis, h.BaseOffset, record.Limits{})
+	if err != nil || !ok {
 		return h.BaseOffset, h.MaxTimestamp, h.LeaderEpoch, nil
 	}
 	return o, t, h.LeaderEpoch, nil
