@@ -12,6 +12,7 @@ var apis = []api{
 	{key: 14, min: 0, max: 5, handle: (*Door).syncGroup},
 	{key: 15, min: 0, max: 6, handle: (*Door).describeGroups},
 	{key: 16, min: 0, max: 5, handle: (*Door).listGroups},
+	{key: 18, min: 0, max: 5, handle: (*Door).apiVersions},
 	{key: 42, min: 0, max: 3, handle: (*Door).deleteGroups},
 	{key: 47, min: 0, max: 0, handle: (*Door).offsetDelete},
 }

@@ -1,0 +1,6 @@
+package kafka
+
+// sessions are the fetch sessions of one connection.
+type sessions struct{ door *Door }
+
+func (s *sessions) close() {}
