@@ -29,7 +29,8 @@ func (t *table) row(cells ...any) {
 		default:
 			out[i] = printable(fmt.Sprint(c))
 		}
-		if out[i] == "" {
+		// A column without a name holds a remark, mostly none.
+		if out[i] == "" && t.header[i] != "" {
 			out[i] = "-"
 		}
 	}

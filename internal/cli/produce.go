@@ -213,7 +213,8 @@ func (a *app) sendLines(ctx context.Context, client *kgo.Client, template kgo.Re
 			read += int64(len(line)) + 1
 			r := template
 			r.Value = line
-			client.Produce(ctx, &r, t.promise(n))
+			// What is on its way goes on when ctx ends; Flush has a limit of time.
+			client.Produce(context.WithoutCancel(ctx), &r, t.promise(n))
 			bar.show(t.progress(), read)
 		}
 	}

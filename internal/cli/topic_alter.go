@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -56,7 +57,7 @@ func newTopicAlter(a *app) *cobra.Command {
 				}
 				for _, r := range rs {
 					if r.Err != nil {
-						return serverSays(r.Err, r.ErrMessage)
+						return fmt.Errorf("topic %q: %w", args[0], serverSays(r.Err, r.ErrMessage))
 					}
 				}
 			}
@@ -71,7 +72,7 @@ func newTopicAlter(a *app) *cobra.Command {
 				}
 				for _, r := range rs {
 					if r.Err != nil {
-						return serverSays(r.Err, r.ErrMessage)
+						return fmt.Errorf("topic %q: %w", args[0], serverSays(r.Err, r.ErrMessage))
 					}
 				}
 				changes = append(changes, plural(int64(partitions), "partition"))

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/tube-mq/tube/internal/record"
 )
 
 func newTopicCreate(a *app) *cobra.Command {
@@ -36,9 +39,9 @@ func newTopicCreate(a *app) *cobra.Command {
 				return a.done(createdTopic{Name: args[0]}, "Topic %s is there already.", args[0])
 			}
 			if err != nil {
-				return serverSays(err, r.ErrMessage)
+				return fmt.Errorf("topic %q: %w", args[0], serverSays(err, r.ErrMessage))
 			}
-			out := createdTopic{args[0], true, r.ID.String(), r.NumPartitions, r.ReplicationFactor}
+			out := createdTopic{args[0], true, record.TopicID(r.ID).String(), r.NumPartitions, r.ReplicationFactor}
 			return a.done(out, "Created topic %s with %s, replication factor %d.", out.Name, plural(int64(out.Partitions), "partition"), out.ReplicationFactor)
 		},
 	}

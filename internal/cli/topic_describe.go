@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/tube-mq/tube/internal/record"
 )
 
 func newTopicDescribe(a *app) *cobra.Command {
@@ -71,7 +73,7 @@ func describeTopic(ctx context.Context, adm *kadm.Client, d kadm.TopicDetail, al
 	if err != nil {
 		return nil, err
 	}
-	out := &describedTopic{Name: d.Topic, ID: d.ID.String(), Partitions: []describedPartition{}, Settings: []describedSetting{}}
+	out := &describedTopic{Name: d.Topic, ID: record.TopicID(d.ID).String(), Partitions: []describedPartition{}, Settings: []describedSetting{}}
 	for _, p := range d.Partitions.Sorted() {
 		row := describedPartition{Partition: p.Partition, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch, Replicas: p.Replicas, InSync: p.ISR, Start: -1, End: -1}
 		s, _ := starts.Lookup(d.Topic, p.Partition)

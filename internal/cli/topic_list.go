@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tube-mq/tube/internal/record"
 )
 
 func newTopicList(a *app) *cobra.Command {
@@ -21,7 +23,7 @@ func newTopicList(a *app) *cobra.Command {
 			}
 			out := []listedTopic{}
 			for _, t := range all.Sorted() {
-				l := listedTopic{Name: t.Topic, ID: t.ID.String(), Partitions: len(t.Partitions), ReplicationFactor: t.Partitions.NumReplicas()}
+				l := listedTopic{Name: t.Topic, ID: record.TopicID(t.ID).String(), Partitions: len(t.Partitions), ReplicationFactor: t.Partitions.NumReplicas()}
 				for _, p := range t.Partitions {
 					if p.Leader < 0 {
 						l.WithoutLeader++
