@@ -9,7 +9,7 @@ import (
 // FreeBytes tells how many bytes may still be written to the file system that
 // holds path; errors.ErrUnsupported if it cannot tell.
 func FreeBytes(fsys FS, path string) (int64, error) {
-	if f, ok := fsys.(interface{ FreeBytes(string) (int64, error) }); ok {
+	if f, ok := fsys.(Space); ok {
 		return f.FreeBytes(path)
 	}
 	return 0, errors.ErrUnsupported

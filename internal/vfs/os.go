@@ -46,7 +46,7 @@ func (OS) Open(path string, mode Mode) (File, error) {
 		flags |= os.O_CREATE
 	}
 	if mode.Direct {
-		f, err := os.OpenFile(path, flags|unix.O_DIRECT, 0o640)
+		f, err := os.OpenFile(path, flags|unix.O_DIRECT, 0o644)
 		if err == nil {
 			return &osFile{f: f, direct: true}, nil
 		}
@@ -55,7 +55,7 @@ func (OS) Open(path string, mode Mode) (File, error) {
 		}
 		// tmpfs and some others have no direct I/O.
 	}
-	f, err := os.OpenFile(path, flags, 0o640)
+	f, err := os.OpenFile(path, flags, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (OS) Remove(path string) error { return os.Remove(path) }
 func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 
 // MkdirAll implements FS.
-func (OS) MkdirAll(path string) error { return os.MkdirAll(path, 0o750) }
+func (OS) MkdirAll(path string) error { return os.MkdirAll(path, 0o755) }
 
 // List implements FS.
 func (OS) List(path string) ([]string, error) {
@@ -120,7 +120,7 @@ type osLock struct{ f *os.File }
 // LockDir implements the lock of the function LockDir. The kernel lets go of
 // it when the process ends, however it ends.
 func (OS) LockDir(path string) (Lock, error) {
-	f, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE, 0o640)
+	f, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,11 @@ func (o *osFile) SyncData() error {
 
 func (o *osFile) Allocate(sizeBytes int64) error {
 	return o.control("fallocate", func(fd int) error {
-		return retry(func() error { return unix.Fallocate(fd, 0, 0, sizeBytes) })
+		err := retry(func() error { return unix.Fallocate(fd, 0, 0, sizeBytes) })
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return nil // no reservation to be had; a write will tell
+		}
+		return err
 	})
 }
 
