@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Members is a crowd of group members that do nothing but stay. Each has one
+// connection, on which it takes turns: a fetch that waits, then a heartbeat. A
+// real client has two or three, but a process may have only so many files open
+// (20,000 is usual), on the server's side as on this one: with one connection
+// each, 15,000 members fit.
+type Members struct {
+	Count      int           `json:"count"`
+	GroupSize  int           `json:"group_size"`
+	Partitions int           `json:"partitions"` // of the topic, which must exist
+	Interval   time.Duration `json:"interval"`   // between heartbeats, and how long a fetch waits
+}
+
+const (
+	memberJoinTimeout    = 3 * time.Minute // for all to have joined
+	memberSessionMillis  = 45_000
+	memberRequestTimeout = time.Minute
+	memberDialsAtOnce    = 128
+)
+
+// members has all join, then holds them for the counted time. Anything but a
+// quiet heartbeat while holding is an error.
+func (m *meter) members(ctx context.Context) (*Result, error) {
+	want := m.load.Members
+	if want == nil || want.Count < 1 || want.GroupSize < 1 || want.Partitions < 1 || want.Interval < 10*time.Millisecond {
+		return nil, errors.New("members: count, group size, partitions and interval are needed")
+	}
+	runCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	rssFirst, _ := rssOf(m.load.ServerPID)
+
+	var ready atomic.Int64
+	var holding atomic.Bool
+	dials := make(chan struct{}, memberDialsAtOnce)
+	var wg sync.WaitGroup
+	for i := range want.Count {
+		member := &member{
+			m: m, holding: &holding, ready: &ready, dials: dials,
+			group: fmt.Sprintf("bench-%s-%d", m.load.Topic, i/want.GroupSize), topic: m.load.Topic,
+			partition: int32(i % want.Partitions), interval: want.Interval,
+		}
+		wg.Go(func() { member.live(runCtx) })
+	}
+	deadline := time.Now().Add(memberJoinTimeout)
+	for int(ready.Load()) < want.Count && time.Now().Before(deadline) && ctx.Err() == nil {
+		sleep(ctx, 100*time.Millisecond)
+		m.report(Progress{0, ready.Load()})
+	}
+	if n := int(ready.Load()); n < want.Count {
+		m.fail(fmt.Errorf("%d of %d members joined within %v", n, want.Count, memberJoinTimeout))
+	}
+	holding.Store(true)
+	from := m.begin(ctx)
+	m.watch(ctx, from, nil)
+	r := m.result(from, m.read())
+	holding.Store(false)
+	r.ServerRSSFirst, r.ReadyMembers = rssFirst, int(ready.Load())
+	_, r.ClientRSSPeakBytes = rssOf(os.Getpid())
+	cancel()
+	wg.Wait()
+	return r, nil
+}

@@ -1,0 +1,237 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// scenario is a row of the table of speeds.
+type scenario struct {
+	name  string
+	title string
+	run   func(ctx context.Context, e *env, o *Outcome) error
+}
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// scenarios is the table. The limits are those of a machine with two cores and a
+// disk that syncs in a tenth of a millisecond.
+var scenarios = []scenario{
+	{"produce-1k-1", "produce 1 KiB, 1 partition", produceAgainstNull(kib, 1, 0.40)},
+	{"produce-1k-16", "produce 1 KiB, 16 partitions", produceAgainstNull(kib, 16, 0.40)},
+	{"produce-100-1", "produce 100 B, 1 partition", produceAgainstNull(100, 1, 0.80)},
+	{"produce-100-16", "produce 100 B, 16 partitions", produceAgainstNull(100, 16, 0.80)},
+	{"consume-1k", "consume 1 KiB from the page cache", consumeAgainstNull(kib, 0.70)},
+	{"consume-100", "consume 100 B from the page cache", consumeAgainstNull(100, 0.80)},
+	{"both-1k", "produce and consume at once, 1 KiB, 4 partitions", bothAtOnce},
+	{"partitions-1000", "1,000 partitions written evenly against 16, 1 KiB", manyPartitions},
+	{"single-shared", "one record at a time, 64 producers over one client", oneAtATime(1, 60_000)},
+	{"single-own", "one record at a time, 64 producers each with its own client", oneAtATime(64, 15_000)},
+	{"latency", "produce to consume at 10,000 records/s, linger 0", endToEndLatency},
+	{"ack-1000", "acknowledgement over 1,000 partitions at 5,000 records/s", ackLatency},
+	{"restart", "restart after kill -9 with 100 partitions", restartAfterKill},
+	{"idle", "idle node on an empty folder", idleNode},
+	{"members", "15,000 idle group members with heartbeats", idleMembers},
+}
+
+// pair runs a and b as often as pairs are asked for, a first in every other one,
+// and returns their results in order.
+func (e *env) pair(a, b func(i int) (*Result, error)) (as, bs []*Result, err error) {
+	for i := range e.pairs {
+		first, second := a, b
+		if i%2 == 1 {
+			first, second = b, a
+		}
+		x, err := first(i)
+		if err != nil {
+			return nil, nil, err
+		}
+		y, err := second(i)
+		if err != nil {
+			return nil, nil, err
+		}
+		if i%2 == 1 {
+			x, y = y, x
+		}
+		as, bs = append(as, x), append(bs, y)
+	}
+	return as, bs, nil
+}
+
+// ratios adds the median of b's rate by a's, which must reach least, and what both cost.
+func (o *Outcome) ratios(nameA string, as []*Result, nameB string, bs []*Result, least float64) {
+	ratios := make([]float64, len(as))
+	for i := range as {
+		ratios[i] = bs[i].PerSecond / max(as[i].PerSecond, 1)
+	}
+	name := fmt.Sprintf("%s / %s", nameB, nameA)
+	if least > 0 {
+		o.atLeast(name, median(ratios), least, "")
+	} else {
+		o.add(name, median(ratios), "")
+	}
+	for _, side := range []struct {
+		name string
+		runs []*Result
+	}{{nameA, as}, {nameB, bs}} {
+		o.add(side.name, medianOf(side.runs, func(r *Result) float64 { return r.PerSecond }), "records/s")
+		o.add(side.name, medianOf(side.runs, func(r *Result) float64 { return r.MiBPerSecond }), "MiB/s")
+		o.usage(side.name, side.runs)
+	}
+	o.noErrors(append(as, bs...))
+}
+
+func produceAgainstNull(recordBytes, partitions int, least float64) func(context.Context, *env, *Outcome) error {
+	return func(ctx context.Context, e *env, o *Outcome) error {
+		null, err := e.self.startNull(ctx, NullConfig{Partitions: partitions, RecordBytes: recordBytes})
+		if err != nil {
+			return err
+		}
+		defer null.kill()
+		node, remove, err := e.node(ctx)
+		if err != nil {
+			return err
+		}
+		defer remove()
+		as, bs, err := e.pair(
+			func(i int) (*Result, error) {
+				return e.run(ctx, o, null, pairName(i), e.load(null, KindProduce, "bench", recordBytes))
+			},
+			func(i int) (*Result, error) { return e.produceToNewTopic(ctx, o, node, i, partitions, recordBytes) })
+		if err != nil {
+			return err
+		}
+		o.ratios("null", as, "tube", bs, least)
+		return nil
+	}
+}
+
+func pairName(i int) string { return fmt.Sprintf("pair %d", i+1) }
+
+// produceToNewTopic gives every run a topic of its own and deletes it after.
+func (e *env) produceToNewTopic(ctx context.Context, o *Outcome, node *server, i, partitions, recordBytes int) (*Result, error) {
+	topic := fmt.Sprintf("bench-%d-%d", partitions, i)
+	if err := createTopic(ctx, node.kafka, topic, partitions); err != nil {
+		return nil, err
+	}
+	settle()
+	l := e.load(node, KindProduce, topic, recordBytes)
+	r, err := e.run(ctx, o, node, pairName(i), l)
+	if err != nil {
+		return nil, err
+	}
+	err = deleteTopic(ctx, node.kafka, topic)
+	settle()
+	return r, err
+}
+
+func consumeAgainstNull(recordBytes int, least float64) func(context.Context, *env, *Outcome) error {
+	return func(ctx context.Context, e *env, o *Outcome) error {
+		const partitions, topic = 4, "bench"
+		records := max(e.fillBytes/int64(recordBytes)/partitions, 1) * partitions
+		null, err := e.self.startNull(ctx, NullConfig{
+			Partitions: partitions, RecordBytes: recordBytes, BatchBytes: 1_000_000, EndOffset: records / partitions})
+		if err != nil {
+			return err
+		}
+		defer null.kill()
+		node, remove, err := e.node(ctx)
+		if err != nil {
+			return err
+		}
+		defer remove()
+		if err := createTopic(ctx, node.kafka, topic, partitions); err != nil {
+			return err
+		}
+		if err := e.fill(ctx, o, node, topic, recordBytes, records); err != nil {
+			return err
+		}
+		settle()
+		consume := func(s *server) func(int) (*Result, error) {
+			return func(i int) (*Result, error) {
+				l := e.load(s, KindConsume, topic, recordBytes)
+				l.Records = records
+				return e.run(ctx, o, s, pairName(i), l)
+			}
+		}
+		as, bs, err := e.pair(consume(null), consume(node))
+		if err != nil {
+			return err
+		}
+		o.ratios("null", as, "tube", bs, least)
+		return nil
+	}
+}
+
+// fill puts so many records into a topic, in batches as large as they get, the
+// same number into each partition.
+func (e *env) fill(ctx context.Context, o *Outcome, node *server, topic string, recordBytes int, records int64) error {
+	l := e.load(node, KindFill, topic, recordBytes)
+	l.Records, l.RoundRobin, l.Linger = records, true, 100*time.Millisecond
+	_, err := e.run(ctx, o, node, "fill", l)
+	return err
+}
+
+func bothAtOnce(ctx context.Context, e *env, o *Outcome) error {
+	node, remove, err := e.node(ctx)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	var runs []*Result
+	for i := range e.pairs {
+		topic := fmt.Sprintf("bench-%d", i)
+		if err := createTopic(ctx, node.kafka, topic, 4); err != nil {
+			return err
+		}
+		l := e.load(node, KindBoth, topic, kib)
+		l.PerSecond = e.rate
+		r, err := e.run(ctx, o, node, pairName(i), l)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, r)
+		if err := deleteTopic(ctx, node.kafka, topic); err != nil {
+			return err
+		}
+		settle()
+	}
+	o.atLeast("rate", medianOf(runs, func(r *Result) float64 { return r.PerSecond }), 250_000, "records/s")
+	o.atMost("lag after the last record", medianOf(runs, func(r *Result) float64 { return r.LagEndMS }), 1000, "ms")
+	o.usage("tube", runs)
+	o.noErrors(runs)
+	return nil
+}
+
+func manyPartitions(ctx context.Context, e *env, o *Outcome) error {
+	node, remove, err := e.node(ctx)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	topics := map[int]string{16: "few", 1000: "many"}
+	for partitions, topic := range topics {
+		if err := createTopic(ctx, node.kafka, topic, partitions); err != nil {
+			return err
+		}
+	}
+	produce := func(partitions int) func(int) (*Result, error) {
+		return func(i int) (*Result, error) {
+			l := e.load(node, KindProduce, topics[partitions], kib)
+			l.RoundRobin = true
+			settle()
+			return e.run(ctx, o, node, fmt.Sprintf("%s, %d partitions", pairName(i), partitions), l)
+		}
+	}
+	as, bs, err := e.pair(produce(16), produce(1000))
+	if err != nil {
+		return err
+	}
+	o.ratios("16 partitions", as, "1,000 partitions", bs, 0.70)
+	return nil
+}
