@@ -91,11 +91,11 @@ func TestErrorsAreExplained(t *testing.T) {
 
 func TestLinesKeepTheirBytes(t *testing.T) {
 	var got []string
-	err := readLines(strings.NewReader("a\n\nb\r\nlast"), func(b []byte) bool { got = append(got, string(b)); return true })
+	err := readLines(strings.NewReader("a\n\nb\r\nlast"), 16, func(b []byte) bool { got = append(got, string(b)); return true })
 	if want := []string{"a", "", "b", "last"}; err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%q %v", got, err)
 	}
-	err = readLines(strings.NewReader(strings.Repeat("x", maxLineBytes+1)), func([]byte) bool { return true })
+	err = readLines(strings.NewReader(strings.Repeat("x", 17)), 16, func([]byte) bool { return true })
 	if err == nil || !strings.Contains(err.Error(), "longer than") {
 		t.Errorf("a line without end: %v", err)
 	}

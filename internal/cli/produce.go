@@ -191,7 +191,7 @@ func (a *app) sendLines(ctx context.Context, client *kgo.Client, template kgo.Re
 	// goroutine is left to the end of the process.
 	go func() {
 		defer close(lines)
-		readErr = readLines(in, func(line []byte) bool {
+		readErr = readLines(in, maxLineBytes, func(line []byte) bool {
 			select {
 			case lines <- line:
 				return true
@@ -221,16 +221,16 @@ func (a *app) sendLines(ctx context.Context, client *kgo.Client, template kgo.Re
 }
 
 // readLines hands every line, without its end, to take until that returns false.
-func readLines(in io.Reader, take func([]byte) bool) error {
+func readLines(in io.Reader, limit int, take func([]byte) bool) error {
 	s := bufio.NewScanner(in)
-	s.Buffer(make([]byte, 64<<10), maxLineBytes)
+	s.Buffer(make([]byte, 0, min(limit, 64<<10)), limit)
 	for n := 1; s.Scan(); n++ {
 		if !take(slices.Clone(s.Bytes())) {
 			return nil
 		}
 	}
 	if errors.Is(s.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("a line is longer than %s bytes", count(maxLineBytes))
+		return fmt.Errorf("a line is longer than %s bytes", count(int64(limit)))
 	}
 	return s.Err()
 }

@@ -1,0 +1,70 @@
+# Everything here runs on a fresh machine with Go and make. "make" lists the targets.
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+PROTOC_GEN_GO := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+PROTOC_GEN_CONNECT := connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.21.1
+VERSION ?=
+LDFLAGS := $(if $(VERSION),-X github.com/tube-mq/tube/internal/cli.released=$(VERSION))
+FUZZTIME ?= 10s
+# Packages whose tests start real processes: they take long and gain nothing from
+# the race detector, since what races would be in the other process.
+BLACKBOX := ./test/...
+UNIT = $(shell go list ./... | grep -v /test)
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build ./bin/tube
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/tube ./cmd/tube
+
+.PHONY: run
+run: build ## build and start a node with its data in ./data; Ctrl-C stops it
+	@./bin/tube start
+
+.PHONY: test
+test: tools ## run every test, installing what they need
+	@go test -race $(UNIT)
+	@if [ -d test ]; then go test -count=1 -timeout 30m $(BLACKBOX); fi
+
+.PHONY: tools
+tools:
+	@.ci/tools
+
+.PHONY: lint
+lint: ## check formatting, vet and staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
+	@go vet ./...
+	@go run $(STATICCHECK) ./...
+
+.PHONY: bench
+bench: build ## measure against a broker that stores nothing; takes long
+	@go run ./bench/cmd/tubebench $(BENCH)
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (10s)
+	@set -e; for pkg in $$(go list ./...); do \
+	  dir=$$(go list -f '{{.Dir}}' $$pkg); \
+	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$dir/*_test.go 2>/dev/null | cut -c6-); do \
+	    echo "== $$pkg $$f"; go test $$pkg -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME); \
+	  done; \
+	done
+
+.PHONY: generate
+generate: ## write generated code and docs anew (needs protoc)
+	@command -v protoc >/dev/null || { echo "protoc is missing: apt-get install protobuf-compiler"; exit 1; }
+	@GOBIN=$(CURDIR)/bin/tools go install $(PROTOC_GEN_GO)
+	@GOBIN=$(CURDIR)/bin/tools go install $(PROTOC_GEN_CONNECT)
+	@set -e; export PATH=$(CURDIR)/bin/tools:$$PATH; \
+	protoc -I proto --go_out=proto --go_opt=paths=source_relative \
+	  --connect-go_out=proto --connect-go_opt=paths=source_relative $$(cd proto && find . -name '*.proto'); \
+	for f in $$(find internal -name '*.proto'); do d=$$(dirname $$f); \
+	  protoc -I $$d --go_out=$$d --go_opt=paths=source_relative $$(basename $$f); done
+	@go test ./internal/config -run Reference -rewrite
+
+.PHONY: clean
+clean: ## remove what was built; data stays
+	@rm -rf bin
