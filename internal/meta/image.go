@@ -1,7 +1,6 @@
 package meta
 
 import (
-	"maps"
 	"time"
 
 	"github.com/tube-mq/tube/internal/record"
@@ -16,6 +15,8 @@ type Image struct {
 	Topics    map[record.TopicID]*Topic
 	ByName    map[string]*Topic
 	Nodes     map[record.NodeID]*Node
+	// Defaults are settings that hold for every topic that does not override them.
+	Defaults map[string]string
 	// Controller is the node whose master is active, −1 if none is known. It is
 	// not part of the replicated state: the role fills it in.
 	Controller record.NodeID
@@ -69,12 +70,5 @@ const (
 	NodeDraining NodeState = "draining"
 )
 
-// Topic names are resolved here so that callers need not know the maps.
+// Topic finds a topic by name; nil if there is none.
 func (im *Image) Topic(name string) *Topic { return im.ByName[name] }
-
-// clone copies the maps, not what they point to; the values are immutable.
-func (im *Image) clone() *Image {
-	c := *im
-	c.Topics, c.ByName, c.Nodes = maps.Clone(im.Topics), maps.Clone(im.ByName), maps.Clone(im.Nodes)
-	return &c
-}

@@ -1,21 +1,28 @@
 package meta
 
-import "time"
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // TopicConfig is a topic's settings, resolved and typed. Names and defaults are
-// Kafka's where Kafka has them.
+// Kafka's where Kafka has them; the table below says what each means.
 type TopicConfig struct {
-	Retention          time.Duration // retention.ms; < 0: no limit
-	RetentionBytes     int64         // retention.bytes, per partition; < 0: no limit
-	SegmentBytes       int64         // segment.bytes
-	SegmentAge         time.Duration // segment.ms
-	MaxMessageBytes    int           // max.message.bytes: the largest batch
-	LogAppendTime      bool          // message.timestamp.type = LogAppendTime
-	TimestampBeforeMax time.Duration // message.timestamp.before.max.ms
-	TimestampAfterMax  time.Duration // message.timestamp.after.max.ms
-	MinInsyncReplicas  int           // min.insync.replicas: accepted and explained
-	Durability         Durability    // tube.durability
-	MemoryOnly         bool          // tube.storage = memory
+	Retention          time.Duration // < 0: no limit
+	RetentionBytes     int64         // per partition; < 0: no limit
+	SegmentBytes       int64
+	SegmentAge         time.Duration
+	MaxMessageBytes    int // of the largest batch
+	LogAppendTime      bool
+	TimestampBeforeMax time.Duration
+	TimestampAfterMax  time.Duration
+	MinInsyncReplicas  int
+	Durability         Durability
+	MemoryOnly         bool
 }
 
 // Durability is when a produced batch is acknowledged.
@@ -23,7 +30,196 @@ type Durability string
 
 // The durabilities, safest first.
 const (
-	QuorumFsync  Durability = "quorum-fsync"  // fsynced on a majority
-	QuorumMemory Durability = "quorum-memory" // in the page cache of a majority; a power cut of a majority may lose the last moments
-	NoDurability Durability = "none"          // on the leader's page cache
+	QuorumFsync  Durability = "quorum-fsync"
+	QuorumMemory Durability = "quorum-memory"
+	NoDurability Durability = "none"
 )
+
+// Kind is how a setting's value is written.
+type Kind string
+
+// The kinds of setting, named as DescribeConfigs knows them.
+const (
+	KindLong   Kind = "long"
+	KindInt    Kind = "int"
+	KindString Kind = "string"
+	KindList   Kind = "list"
+	KindBool   Kind = "boolean"
+	KindDouble Kind = "double"
+)
+
+// TopicSetting is one row of the table of topic settings.
+type TopicSetting struct {
+	Name    string
+	Kind    Kind
+	Default string
+	Doc     string // what it means
+	Effect  bool   // false: accepted because clients send it, and without effect
+	// min and max bound numbers; oneOf lists the words of the others.
+	min, max int64
+	oneOf    []string
+	set      func(c *TopicConfig, v value)
+}
+
+// value is a parsed setting.
+type value struct {
+	n int64
+	s string
+}
+
+const unlimitedMillis = math.MaxInt64
+
+// millis turns a number of milliseconds into a duration, as long as one can be.
+func millis(n int64) time.Duration {
+	if n > int64(math.MaxInt64/time.Millisecond) {
+		return math.MaxInt64
+	}
+	return time.Duration(n) * time.Millisecond
+}
+
+func number(name string, kind Kind, def, least, most int64, doc string, set func(*TopicConfig, value)) TopicSetting {
+	return TopicSetting{Name: name, Kind: kind, Default: strconv.FormatInt(def, 10), Doc: doc, Effect: set != nil, min: least, max: most, set: set}
+}
+
+func word(name string, kind Kind, doc string, set func(*TopicConfig, value), words ...string) TopicSetting {
+	return TopicSetting{Name: name, Kind: kind, Default: words[0], Doc: doc, Effect: set != nil, oneOf: words, set: set}
+}
+
+// topicSettings is the table: what is not in it is not a setting.
+var topicSettings = []TopicSetting{
+	word("cleanup.policy", KindList, "What happens to old batches. Only delete is there; compaction is not.", func(*TopicConfig, value) {}, "delete"),
+	word("compression.type", KindString, "Batches are kept as the producer compressed them.", func(*TopicConfig, value) {}, "producer"),
+	number("delete.retention.ms", KindLong, 86_400_000, 0, math.MaxInt64, "Of compacted topics, which there are none of.", nil),
+	number("file.delete.delay.ms", KindLong, 60_000, 0, math.MaxInt64, "Files of dropped segments are removed off the data path within seconds.", nil),
+	number("flush.messages", KindLong, math.MaxInt64, 1, math.MaxInt64, "Durability does not depend on it: see tube.durability.", nil),
+	number("flush.ms", KindLong, math.MaxInt64, 0, math.MaxInt64, "Durability does not depend on it: see tube.durability.", nil),
+	number("index.interval.bytes", KindInt, 4096, 0, math.MaxInt32, "The index chooses its own interval.", nil),
+	number("max.compaction.lag.ms", KindLong, math.MaxInt64, 1, math.MaxInt64, "Of compacted topics, which there are none of.", nil),
+	number("max.message.bytes", KindInt, 1_048_588, 0, 100<<20, "The largest batch in bytes, compressed as it comes.", func(c *TopicConfig, v value) { c.MaxMessageBytes = int(v.n) }),
+	number("message.timestamp.after.max.ms", KindLong, 3_600_000, 0, math.MaxInt64, "How far in the future a record's timestamp may be.", func(c *TopicConfig, v value) { c.TimestampAfterMax = millis(v.n) }),
+	number("message.timestamp.before.max.ms", KindLong, unlimitedMillis, 0, math.MaxInt64, "How far in the past a record's timestamp may be.", func(c *TopicConfig, v value) { c.TimestampBeforeMax = millis(v.n) }),
+	word("message.timestamp.type", KindString, "Whether a record's time is the producer's or that of its arrival.", func(c *TopicConfig, v value) { c.LogAppendTime = v.s == "LogAppendTime" }, "CreateTime", "LogAppendTime"),
+	{Name: "min.cleanable.dirty.ratio", Kind: KindDouble, Default: "0.5", Doc: "Of compacted topics, which there are none of."},
+	number("min.compaction.lag.ms", KindLong, 0, 0, math.MaxInt64, "Of compacted topics, which there are none of.", nil),
+	number("min.insync.replicas", KindInt, 1, 1, math.MaxInt32, "Accepted and shown. An acknowledgement always means a majority of the replicas, which is what min.insync.replicas is used for.", func(c *TopicConfig, v value) { c.MinInsyncReplicas = int(v.n) }),
+	word("preallocate", KindBool, "Segments are not preallocated; the write-ahead log is.", nil, "false", "true"),
+	number("retention.bytes", KindLong, -1, -1, math.MaxInt64, "How much of a partition is kept; the oldest segments go first. −1: no limit.", func(c *TopicConfig, v value) { c.RetentionBytes = v.n }),
+	number("retention.ms", KindLong, 604_800_000, -1, math.MaxInt64, "How long records are kept; whole segments go once their newest record is older. −1: no limit.", func(c *TopicConfig, v value) { c.Retention = millis(v.n) }),
+	number("segment.bytes", KindInt, 1<<30, 1<<20, math.MaxInt32, "The size at which a segment is closed.", func(c *TopicConfig, v value) { c.SegmentBytes = v.n }),
+	number("segment.index.bytes", KindInt, 10<<20, 4, math.MaxInt32, "The index grows as it needs.", nil),
+	number("segment.jitter.ms", KindLong, 0, 0, math.MaxInt64, "Segments are closed when they are due.", nil),
+	number("segment.ms", KindLong, 604_800_000, 1, math.MaxInt64, "The age at which a segment is closed.", func(c *TopicConfig, v value) { c.SegmentAge = millis(v.n) }),
+	word("tube.durability", KindString, "When a batch is acknowledged. quorum-fsync: fsynced on a majority. quorum-memory: written, not synced, on a majority; a power cut of all of them may lose the last moments. none: written by the leader.", func(c *TopicConfig, v value) { c.Durability = Durability(v.s) }, string(QuorumFsync), string(QuorumMemory), string(NoDurability)),
+	word("tube.storage", KindString, "log: on disk. memory: batches are in memory only and gone after a restart; their offsets are not given again. Cannot be changed later.", func(c *TopicConfig, v value) { c.MemoryOnly = v.s == "memory" }, "log", "memory"),
+	word("unclean.leader.election.enable", KindBool, "A replica that lacks acknowledged batches is never elected.", nil, "false"),
+}
+
+// TopicSettings returns the table, by name.
+func TopicSettings() []TopicSetting { return slices.Clone(topicSettings) }
+
+// FindTopicSetting finds a row of the table.
+func FindTopicSetting(name string) (TopicSetting, bool) {
+	i, ok := slices.BinarySearchFunc(topicSettings, name, func(s TopicSetting, n string) int { return strings.Compare(s.Name, n) })
+	if !ok {
+		return TopicSetting{}, false
+	}
+	return topicSettings[i], true
+}
+
+// parse checks a value.
+func (s *TopicSetting) parse(text string) (value, error) {
+	if s.oneOf != nil {
+		for _, w := range s.oneOf {
+			if strings.EqualFold(w, strings.TrimSpace(text)) {
+				return value{s: w}, nil
+			}
+		}
+		return value{}, fmt.Errorf("%w: %s=%q; it can be %s", ErrInvalidConfig, s.Name, text, strings.Join(s.oneOf, ", "))
+	}
+	if s.Kind == KindDouble {
+		if f, err := strconv.ParseFloat(text, 64); err != nil || f < 0 || f > 1 {
+			return value{}, fmt.Errorf("%w: %s=%q; it is a number from 0 to 1", ErrInvalidConfig, s.Name, text)
+		}
+		return value{s: text}, nil
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil || n < s.min || n > s.max {
+		return value{}, fmt.Errorf("%w: %s=%q; it is a whole number from %d to %d", ErrInvalidConfig, s.Name, text, s.min, s.max)
+	}
+	return value{n: n}, nil
+}
+
+// ResolveTopicConfig puts a topic's own settings over the cluster's defaults
+// over Kafka's. Error: ErrInvalidConfig, naming the setting and what it can be.
+func ResolveTopicConfig(overrides, defaults map[string]string) (TopicConfig, error) {
+	var c TopicConfig
+	for i := range topicSettings {
+		s := &topicSettings[i]
+		text, ok := overrides[s.Name]
+		if !ok {
+			if text, ok = defaults[s.Name]; !ok {
+				text = s.Default
+			}
+		}
+		v, err := s.parse(text)
+		if err != nil {
+			return TopicConfig{}, err
+		}
+		if s.set != nil {
+			s.set(&c, v)
+		}
+	}
+	for name := range overrides {
+		if _, ok := FindTopicSetting(name); !ok {
+			return TopicConfig{}, unknownSetting(name)
+		}
+	}
+	return c, nil
+}
+
+// checkDefaults checks settings that are to hold for every topic.
+func checkDefaults(defaults map[string]string) error {
+	for name, text := range defaults {
+		s, ok := FindTopicSetting(name)
+		if !ok {
+			return unknownSetting(name)
+		}
+		if _, err := s.parse(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unknownSetting(name string) error {
+	best, distance := "", len(name)/2+1
+	for _, s := range topicSettings {
+		if d := editDistance(name, s.Name); d < distance {
+			best, distance = s.Name, d
+		}
+	}
+	if best == "" {
+		return fmt.Errorf("%w: there is no setting %q", ErrInvalidConfig, name)
+	}
+	return fmt.Errorf("%w: there is no setting %q; did you mean %q?", ErrInvalidConfig, name, best)
+}
+
+// editDistance is the number of single-letter changes from a to b (Levenshtein).
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,110 @@
+package meta
+
+import (
+	"cmp"
+	"fmt"
+	"hash/crc64"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tube-mq/tube/internal/meta/metapb"
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// Snapshot returns the whole state; the same state always has the same bytes.
+func (m *Machine) Snapshot() []byte {
+	im := m.image
+	s := &metapb.Snapshot{
+		Index: uint64(im.Index), ClusterId: im.ClusterID, NextGroup: uint64(m.nextGroup), NextReplica: uint64(m.nextReplica),
+		NextProducerId: m.nextProducerID, Defaults: pairs(im.Defaults),
+	}
+	for _, id := range slices.Sorted(maps.Keys(im.Nodes)) {
+		s.Nodes = append(s.Nodes, nodeToPB(im.Nodes[id]))
+	}
+	ids := slices.SortedFunc(maps.Keys(im.Topics), func(a, b record.TopicID) int { return slices.Compare(a[:], b[:]) })
+	for _, id := range ids {
+		s.Topics = append(s.Topics, topicToPB(im.Topics[id]))
+	}
+	for _, e := range m.kept() {
+		s.Events = append(s.Events, &metapb.Event{Seq: e.Seq, TimeMillis: e.Time.UnixMilli(), Kind: e.Kind, Subject: e.Subject, Text: e.Text})
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(s)
+	if err != nil {
+		panic("meta: snapshot does not encode: " + err.Error())
+	}
+	return b
+}
+
+// Digest is a hash of the state.
+func (m *Machine) Digest() uint64 {
+	return crc64.Checksum(m.Snapshot(), crc64.MakeTable(crc64.ECMA))
+}
+
+func topicToPB(t *Topic) *metapb.Topic {
+	out := &metapb.Topic{Id: slices.Clone(t.ID[:]), Name: t.Name, Overrides: pairs(t.Overrides), CreatedMillis: t.Created.UnixMilli()}
+	for _, p := range t.Partitions {
+		pb := &metapb.Placement{Group: uint64(p.Group)}
+		for _, r := range p.Replicas {
+			pb.Replicas = append(pb.Replicas, &metapb.Replica{Id: uint64(r.ID), Node: int32(r.Node)})
+		}
+		out.Partitions = append(out.Partitions, pb)
+	}
+	return out
+}
+
+// Restore replaces the state with a snapshot's. Error: ErrSnapshot; the state is
+// then as it was.
+func (m *Machine) Restore(b []byte) error {
+	var s metapb.Snapshot
+	if err := proto.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("%w: %v", ErrSnapshot, err)
+	}
+	n := New()
+	n.nextGroup, n.nextReplica, n.nextProducerID = record.Group(s.GetNextGroup()), record.ReplicaID(s.GetNextReplica()), s.GetNextProducerId()
+	if n.nextGroup < FirstPartitionGroup || n.nextProducerID < 0 {
+		return fmt.Errorf("%w: next group %d, next producer id %d", ErrSnapshot, n.nextGroup, n.nextProducerID)
+	}
+	im := n.image
+	im.Index, im.ClusterID, im.Defaults = record.Index(s.GetIndex()), s.GetClusterId(), unpair(s.GetDefaults())
+	for _, pb := range s.GetNodes() {
+		im.Nodes[record.NodeID(pb.GetId())] = nodeFromPB(pb)
+	}
+	for _, pb := range s.GetTopics() {
+		t, err := topicFromPB(pb, im.Defaults)
+		if err != nil {
+			return fmt.Errorf("%w: topic %q: %w", ErrSnapshot, pb.GetName(), err)
+		}
+		im.Topics[t.ID], im.ByName[t.Name] = t, t
+		n.metrics[metricName(t.Name)] = t.Name
+	}
+	for _, e := range s.GetEvents() {
+		n.events = append(n.events, Event{e.GetSeq(), time.UnixMilli(e.GetTimeMillis()), e.GetKind(), e.GetSubject(), e.GetText()})
+	}
+	if !slices.IsSortedFunc(n.events, func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) }) {
+		return fmt.Errorf("%w: events out of order", ErrSnapshot)
+	}
+	*m = *n
+	return nil
+}
+
+func topicFromPB(pb *metapb.Topic, defaults map[string]string) (*Topic, error) {
+	id, err := topicID(pb.GetId())
+	if err != nil {
+		return nil, err
+	}
+	t := &Topic{ID: id, Name: pb.GetName(), Overrides: unpair(pb.GetOverrides()), Created: time.UnixMilli(pb.GetCreatedMillis())}
+	if t.Config, err = ResolveTopicConfig(t.Overrides, defaults); err != nil {
+		return nil, err
+	}
+	for _, p := range pb.GetPartitions() {
+		pl := Placement{Group: record.Group(p.GetGroup()), Leader: -1}
+		for _, r := range p.GetReplicas() {
+			pl.Replicas = append(pl.Replicas, Replica{record.ReplicaID(r.GetId()), record.NodeID(r.GetNode())})
+		}
+		t.Partitions = append(t.Partitions, pl)
+	}
+	return t, nil
+}
