@@ -18,14 +18,15 @@ const (
 	// CrashLose loses everything that was not synced.
 	CrashLose
 	// CrashKeep keeps everything: the process was killed, the machine lives on.
+	// What was not synced still is not, for a later crash of the copy.
 	CrashKeep
 )
 
 const sectorBytes = 512
 
 // CrashCopy returns the file system as it may be found after a crash now. The
-// copy is independent, durable as a whole, and has no hook; the same seed gives
-// the same copy of the same state.
+// copy is independent and has no hook; but for CrashKeep it is durable as a
+// whole. The same seed gives the same copy of the same state.
 func (m *Mem) CrashCopy(seed uint64, policy CrashPolicy) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -33,14 +34,53 @@ func (m *Mem) CrashCopy(seed uint64, policy CrashPolicy) *Mem {
 		rng: rand.New(rand.NewPCG(seed, 0x5475_6265)), policy: policy,
 		entries: map[*node]map[string]*node{}, copies: map[*node]*node{},
 	}
+	out := NewMem()
+	out.capacity = m.capacity
+	if policy == CrashKeep {
+		out.root = c.clone(m.root)
+		for _, o := range m.pending {
+			o.fromDir, o.toDir, o.n = c.clone(o.fromDir), c.clone(o.toDir), c.clone(o.n)
+			out.pending = append(out.pending, o)
+		}
+		return out
+	}
 	for i := range m.pending {
 		if c.keeps() {
 			m.pending[i].apply(c.entriesOf)
 		}
 	}
-	out := NewMem()
-	out.capacity = m.capacity
 	out.root = c.node(m.root)
+	return out
+}
+
+// clone copies a node with what is durable of it and what is not.
+func (c *crash) clone(n *node) *node {
+	if n == nil || c.copies[n] != nil {
+		return c.copies[n]
+	}
+	out := &node{}
+	c.copies[n] = out
+	if n.isDir() {
+		out.children, out.durable = map[string]*node{}, map[string]*node{}
+		for name, child := range n.children {
+			out.children[name] = c.clone(child)
+		}
+		for name, child := range n.durable {
+			out.durable[name] = c.clone(child)
+		}
+		return out
+	}
+	old := n.content
+	out.content = &content{
+		size: old.size, durableSize: old.durableSize,
+		pages: maps.Clone(old.pages), durable: maps.Clone(old.durable), dirty: maps.Clone(old.dirty),
+	}
+	for no := range old.dirty {
+		if p := old.pages[no]; p != nil && p != zeroPage {
+			own := *p
+			out.content.pages[no] = &own
+		}
+	}
 	return out
 }
 
@@ -52,11 +92,8 @@ type crash struct {
 }
 
 func (c *crash) keeps() bool {
-	switch c.policy {
-	case CrashLose:
+	if c.policy == CrashLose {
 		return false
-	case CrashKeep:
-		return true
 	}
 	return c.rng.IntN(2) == 0
 }

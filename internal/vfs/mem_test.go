@@ -67,6 +67,9 @@ func TestCrashKeepsSyncedAndLosesTheRest(t *testing.T) {
 	if got := contentOf(t, kept, "d/e/b"); string(got) != "SYNCED and more" {
 		t.Fatalf("kept: %q", got)
 	}
+	if got := contentOf(t, kept.CrashCopy(1, CrashLose), "d/e/a"); string(got) != "synced" {
+		t.Fatalf("killed, then a power cut: %q", got)
+	}
 	// The copies and what they come from do not share memory that changes.
 	write(t, mustOpen(t, kept, "d/e/b"), []byte("x"), 0)
 	write(t, mustOpen(t, lost, "d/e/a"), []byte("y"), 0)

@@ -315,44 +315,64 @@ const preparingName = "preparing.tmp"
 func spareName(seq uint64) string { return fmt.Sprintf("%016x.spare", seq) }
 
 // Forget gives up files that lie wholly before a position; they are kept as
-// spares or removed.
+// spares or removed. One call at a time.
 func (l *Log) Forget(before Position) error {
+	for {
+		if err := l.failure(); err != nil {
+			return err
+		}
+		gone, recycle := l.takeOldest(before)
+		if gone.seq == 0 {
+			return nil
+		}
+		if err := l.forget(gone, recycle); err != nil {
+			return err
+		}
+	}
+}
+
+// takeOldest takes the oldest file off the live ones if it lies before a
+// position; seq 0: it does not.
+func (l *Log) takeOldest(before Position) (gone walFile, recycle bool) {
 	l.mu.Lock()
-	var gone []walFile
-	for len(l.files) > 1 && l.files[0].seq < before.File {
-		gone = append(gone, l.files[0])
-		l.files = l.files[1:]
+	defer l.mu.Unlock()
+	if len(l.files) < 2 || l.files[0].seq >= before.File {
+		return walFile{}, false
 	}
-	keep := l.cfg.MaxSpares - len(l.spares)
-	for _, g := range gone {
-		if f := l.reads[g.seq]; f != nil {
-			f.Close()
-			delete(l.reads, g.seq)
-		}
+	gone = l.files[0]
+	l.files = l.files[1:]
+	if f := l.reads[gone.seq]; f != nil {
+		f.Close()
+		delete(l.reads, gone.seq)
 	}
-	l.mu.Unlock()
-	for _, g := range gone {
-		name := path.Join(l.cfg.Dir, fileName(g.seq))
-		if keep <= 0 || g.sizeBytes != l.cfg.FileBytes {
-			if err := l.cfg.FS.Remove(name); err != nil {
-				return fmt.Errorf("wal: %w", err)
-			}
-			continue
-		}
-		keep--
-		s := spare{spareName(g.seq), g.sizeBytes}
-		if err := l.cfg.FS.Rename(name, path.Join(l.cfg.Dir, s.name)); err != nil {
-			return fmt.Errorf("wal: %w", err)
-		}
+	return gone, len(l.spares) < l.cfg.MaxSpares && gone.sizeBytes == l.cfg.FileBytes
+}
+
+// forget makes a file a spare or removes it. The folder is synced before the
+// next may go: else a power cut could keep the later change and lose the earlier
+// one, and what is left would look like a log with a file missing.
+func (l *Log) forget(gone walFile, recycle bool) error {
+	name := path.Join(l.cfg.Dir, fileName(gone.seq))
+	s := spare{spareName(gone.seq), gone.sizeBytes}
+	var err error
+	if recycle {
+		err = l.cfg.FS.Rename(name, path.Join(l.cfg.Dir, s.name))
+	} else {
+		err = l.cfg.FS.Remove(name)
+	}
+	if err != nil {
+		l.mu.Lock()
+		l.files = slices.Insert(l.files, 0, gone)
+		l.mu.Unlock()
+		return fmt.Errorf("wal: forget: %w", err)
+	}
+	if err := l.cfg.FS.SyncDir(l.cfg.Dir); err != nil {
+		return l.fail(err)
+	}
+	if recycle {
 		l.mu.Lock()
 		l.spares = append(l.spares, s)
 		l.mu.Unlock()
-	}
-	if len(gone) == 0 {
-		return nil
-	}
-	if err := l.cfg.FS.SyncDir(l.cfg.Dir); err != nil {
-		return fmt.Errorf("wal: %w", err)
 	}
 	return nil
 }
