@@ -1,10 +1,11 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
 
-// benchCommands are the commands below "tube bench".
-var benchCommands = func() []*cobra.Command { return nil }
+	"github.com/tube-mq/tube/bench"
+)
 
 func newBench(*app) *cobra.Command {
-	return parent("bench", "Measure a node, or compare two brokers", benchCommands()...)
+	return parent("bench", "Measure a node, or compare two brokers", bench.Commands()...)
 }

@@ -33,6 +33,7 @@ func TestSessions(t *testing.T) {
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Cmds:          map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Condition:     func(name string) (bool, error) { return name == "standin", nil },
 		Setup: func(e *testscript.Env) error {
 			c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(4), kfake.AllowAutoTopicCreation(),
 				kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
