@@ -1,4 +1,2 @@
-package kafka
 
-// TopicAdmin administers topics; backend_admin.go takes its place.
-type TopicAdmin any
+func (d *Door) autoCreate(ctx context.Context, name string) *kerr.Error { return nil }
