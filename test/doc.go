@@ -1,0 +1,7 @@
+// Package test looks at Tube from outside: it builds the binary, starts it as a
+// process on free loopback ports, talks to it with the clients that users have
+// (franz-go, sarama, kcat) and with raw sockets, kills it and starts it again.
+//
+// A test gets a node from newNode, which ends with the test. TUBE_BINARY names a
+// binary to test instead of the one built from this tree.
+package test
