@@ -35,6 +35,10 @@ func TestCtrlCKeepsTheGroupsPosition(t *testing.T) {
 	ended := make(chan int, 1)
 	go func() { ended <- a.run(ctx, []string{"consume", "t", "-g", "g", "--kafka", addr}) }()
 	waitFor(t, func() bool { return out.String() == "one\ntwo\n" })
+	admin, _, refused := testApp(nil)
+	if code := admin.run(context.Background(), []string{"group", "reset", "g", "--to", "start", "--kafka", addr}); code != exitConflict || !strings.Contains(refused.String(), "has 1 member") {
+		t.Errorf("reset under a member: exit code %d, %s", code, refused)
+	}
 	ctrlC()
 	if code := <-ended; code != 0 || log.String() != "" {
 		t.Errorf("exit code %d, %s", code, log)

@@ -112,6 +112,7 @@ func TestMistakesSayWhereAndWhat(t *testing.T) {
 		{name: "unknown key, nothing near", file: "qqqqqqqq: 1\n", want: []string{"docs/configuration.md"}},
 		{name: "all at once", file: "node-id: x\nzoone: y\n", want: []string{"tube.yaml:1:", "tube.yaml:2:", `"zone"`}},
 		{name: "twice", file: "zone: a\nzone: b\n", want: []string{"zone"}},
+		{name: "twice, in two documents", file: "zone: a\n---\nzone: b\n", want: []string{"tube.yaml:3:", "zone is there twice"}},
 		{name: "nested", file: "kafka:\n  addr: x\n", want: []string{"kafka", "one value"}},
 		{name: "list at the top", file: "- zone\n", want: []string{"name: value"}},
 		{name: "not YAML", file: "zone: [\n", want: []string{"not YAML"}},

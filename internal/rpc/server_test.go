@@ -246,6 +246,21 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 	}
 }
 
+// Handlers that read for themselves are bounded as well.
+func TestBodiesEndAtTheLimit(t *testing.T) {
+	var read int
+	var err error
+	h := limited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var b []byte
+		b, err = io.ReadAll(r.Body)
+		read = len(b)
+	}), time.Minute, time.Minute)
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", maxBodyBytes+1))))
+	if err == nil || read > maxBodyBytes {
+		t.Errorf("%d bytes were read, %v", read, err)
+	}
+}
+
 // A page of another site that is open in the operator's browser must not reach
 // the services of a node on the same machine.
 func TestOtherSitesAreRefused(t *testing.T) {
