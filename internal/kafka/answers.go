@@ -88,7 +88,7 @@ func (c *conn) writeCalls(ready []*call) {
 // finish gives back what a call held.
 func (c *conn) finish(cl *call) {
 	c.door.cfg.Calls.Request(kmsg.NameForKey(cl.api.key), time.Since(cl.began))
-	c.door.budgets.requests.Release(int64(cl.charged))
+	c.door.budgets.requests.Release(cl.charged)
 	cl.frame.Release()
 }
 

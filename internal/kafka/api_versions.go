@@ -4,14 +4,12 @@ import (
 	"context"
 	"strings"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/tube-mq/tube/internal/record"
 )
 
 const (
 	keyProduce     = 0
+	keyFetch       = 1
 	keyApiVersions = 18
 )
 
@@ -44,20 +42,4 @@ func advertise(table []api) []kmsg.ApiVersionsResponseApiKey {
 
 func clip(s string, maxBytes int) string {
 	return strings.ToValidUTF8(strings.Clone(s[:min(len(s), maxBytes)]), "")
-}
-
-// refuseVersion answers a version that the door does not speak. Clients take a
-// closed connection for a dead broker, so it stays open wherever an answer can be
-// made that they can decode.
-func (c *conn) refuseVersion(row *api, h head, frame *record.Buffer) bool {
-	c.door.cfg.Calls.Error(kmsg.NameForKey(h.key), kerr.UnsupportedVersion.Message)
-	if h.key == keyApiVersions {
-		// The one answer that every client can read: v0, with our range.
-		resp := kmsg.NewPtrApiVersionsResponse()
-		resp.ErrorCode = kerr.UnsupportedVersion.Code
-		resp.ApiKeys = c.door.advertised
-		return c.respond(h.correlation, resp)
-	}
-	_ = frame
-	return false
 }

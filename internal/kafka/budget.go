@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"context"
 	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
@@ -11,7 +10,8 @@ import (
 type budgets struct {
 	// requests: frames from before they are read until they are answered or wait
 	// for something. Whoever does not fit waits in line.
-	requests *semaphore.Weighted
+	requests     *semaphore.Weighted
+	requestBytes int64 // all of it
 	// parked: requests that wait for other clients or messages. Nobody waits in
 	// line here, as a line of waiters could wait for one of its own: whoever does
 	// not fit is answered without waiting.
@@ -22,16 +22,26 @@ type budgets struct {
 
 func newBudgets(cfg *Config) budgets {
 	b := budgets{
-		requests: semaphore.NewWeighted(cfg.RequestMemoryBytes),
-		parked:   semaphore.NewWeighted(cfg.RequestMemoryBytes),
-		fetched:  new(atomic.Int64),
+		requests: semaphore.NewWeighted(cfg.RequestMemoryBytes), requestBytes: cfg.RequestMemoryBytes,
+		parked:  semaphore.NewWeighted(cfg.RequestMemoryBytes),
+		fetched: new(atomic.Int64),
 	}
 	b.fetched.Store(cfg.FetchMemoryBytes)
 	return b
 }
 
-func (b *budgets) admit(ctx context.Context, sizeBytes int) error {
-	return b.requests.Acquire(ctx, int64(sizeBytes))
+// decodeFactor is what a request that is not Produce is charged for a byte of its
+// frame, as decoding makes arrays of it. An array of empty elements may become
+// 32 times its bytes; records stay in the frame.
+const decodeFactor = 8
+
+// charge is what a request takes of the budget for requests.
+func (b *budgets) charge(h head) int64 {
+	n := int64(h.sizeBytes)
+	if h.key != keyProduce {
+		n *= decodeFactor
+	}
+	return min(n, b.requestBytes)
 }
 
 // minFetchShareBytes is what a fetch response may have of records however

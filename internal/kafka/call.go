@@ -14,7 +14,7 @@ type call struct {
 	correlation int32
 	began       time.Time
 	frame       *record.Buffer
-	charged     int // bytes of the request budget
+	charged     int64 // bytes of the request budget
 
 	// Guarded by conn.mu.
 	answered bool

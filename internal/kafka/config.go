@@ -13,7 +13,8 @@ import (
 type Config struct {
 	Node   record.NodeID
 	Logger *slog.Logger // slog.Default()
-
+	// DataDir is the folder that DescribeLogDirs names.
+	DataDir string
 	// AutoCreateTopics lets Metadata create a topic that a client names.
 	AutoCreateTopics bool
 

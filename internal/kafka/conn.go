@@ -78,17 +78,18 @@ func (c *conn) next() bool {
 		c.drop(dropBadFrame, "api", h.key)
 		return false
 	}
-	if err := c.door.budgets.admit(c.door.ctx, h.sizeBytes); err != nil {
+	charged := c.door.budgets.charge(h)
+	if err := c.door.budgets.requests.Acquire(c.door.ctx, charged); err != nil {
 		return false
 	}
 	frame, err := c.readBody(h)
 	if err != nil {
-		c.door.budgets.requests.Release(int64(h.sizeBytes))
+		c.door.budgets.requests.Release(charged)
 		c.ended(err)
 		return false
 	}
 	c.door.cfg.Traffic.Received(h.sizeBytes + 4)
-	return c.handle(row, h, frame)
+	return c.handle(row, h, frame, charged)
 }
 
 // readHead waits for the next frame, without a buffer.
@@ -154,14 +155,11 @@ func begun(err error) error { return errors.Join(errBegun, err) }
 func (c *conn) wakeReader() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) }
 
 // handle decodes a frame and runs its handler. It gives back frame and budget.
-func (c *conn) handle(row *api, h head, frame *record.Buffer) (goOn bool) {
-	began := time.Now()
-	charged := h.sizeBytes
+func (c *conn) handle(row *api, h head, frame *record.Buffer, charged int64) (goOn bool) {
+	began, cost := time.Now(), charged
 	release := func() {
-		if charged > 0 {
-			c.door.budgets.requests.Release(int64(charged))
-			charged = 0
-		}
+		c.door.budgets.requests.Release(charged)
+		charged = 0
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -175,7 +173,13 @@ func (c *conn) handle(row *api, h head, frame *record.Buffer) (goOn bool) {
 	}()
 	if h.version < row.min || h.version > row.max {
 		c.await(0)
-		return c.refuseVersion(row, h, frame)
+		return c.refuseVersion(h)
+	}
+	if h.key == keyProduce {
+		if err := checkProduceShape(h.version, frame.B); err != nil {
+			c.ended(err)
+			return false
+		}
 	}
 	req, id, err := decode(h, frame.B, row.start != nil)
 	if err != nil {
@@ -198,7 +202,7 @@ func (c *conn) handle(row *api, h head, frame *record.Buffer) (goOn bool) {
 	if row.waits {
 		release()
 		var done func()
-		ctx, done = c.door.park(h.sizeBytes)
+		ctx, done = c.door.park(cost)
 		defer done()
 	}
 	resp := row.handle(c.door, ctx, &c.client, req)
@@ -206,14 +210,17 @@ func (c *conn) handle(row *api, h head, frame *record.Buffer) (goOn bool) {
 	if resp == nil {
 		return false
 	}
+	if h.key != keyFetch { // it counts itself
+		countErrors(c.door.cfg.Calls, kmsg.NameForKey(h.key), resp)
+	}
 	return c.respond(h.correlation, resp)
 }
 
 // park accounts for a request that waits for others. When there is no memory
 // for that, the context has ended: it is answered with what there is.
-func (d *Door) park(sizeBytes int) (context.Context, func()) {
-	if d.budgets.parked.TryAcquire(int64(sizeBytes)) {
-		return d.ctx, func() { d.budgets.parked.Release(int64(sizeBytes)) }
+func (d *Door) park(charged int64) (context.Context, func()) {
+	if d.budgets.parked.TryAcquire(charged) {
+		return d.ctx, func() { d.budgets.parked.Release(charged) }
 	}
 	ctx, cancel := context.WithCancel(d.ctx)
 	cancel()

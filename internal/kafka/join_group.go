@@ -49,4 +49,4 @@ func joinRequest(c *client, req *kmsg.JoinGroupRequest) *group.JoinRequest {
 }
 
 // identity is how the client names itself and where it comes from.
-func identity(c *client) (id, host string) { return "", "" }
+func identity(c *client) (id, host string) { return c.id, c.host }

@@ -1,0 +1,281 @@
+package kafka
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/tube-mq/tube/internal/broker"
+)
+
+// fetch returns whole batches from where the client stands. It waits until there
+// is min_bytes or something that the client must know, but no longer than
+// max_wait. Nothing is copied, and a partition without news costs nothing.
+func (d *Door) fetch(ctx context.Context, c *client, r kmsg.Request) kmsg.Response {
+	req := r.(*kmsg.FetchRequest)
+	f := &fetching{
+		door: d, req: req, byID: req.Version >= 13, began: time.Now(),
+		maxBytes: min(int(max(req.MaxBytes, 1)), d.cfg.MaxFetchBytes),
+	}
+	f.resp.Version = req.Version
+	switch {
+	case req.Version < 7 || req.SessionEpoch == epochNone || req.SessionEpoch == epochBegin:
+		c.sessions.end(c.sessions.find(req.SessionID))
+		f.set = newInterestSet()
+		f.all = interests(f.set, req)
+		if req.Version >= 7 && req.SessionEpoch == epochBegin {
+			f.session = c.sessions.begin(f.set, f.all, f.byID)
+		}
+		f.set.push(d.rotated(f.all)...)
+	default:
+		s, code := c.sessions.resume(req)
+		if code != nil {
+			f.resp.ErrorCode = code.Code
+			d.cfg.Calls.Error("Fetch", code.Message)
+			return &f.resp
+		}
+		f.session, f.set = s, s.set
+	}
+	if f.session != nil {
+		f.resp.SessionID = f.session.id
+	}
+	f.run(ctx)
+	return f.finish()
+}
+
+// rotated begins somewhere else every time, so that a response's limit does not
+// always leave out the same ones.
+func (d *Door) rotated(all []*interest) []*interest {
+	if len(all) < 2 {
+		return all
+	}
+	n := int(d.rotation.Add(1)) % len(all)
+	return append(append(make([]*interest, 0, len(all)), all[n:]...), all[:n]...)
+}
+
+// fetching is one fetch under way.
+type fetching struct {
+	door    *Door
+	req     *kmsg.FetchRequest
+	byID    bool
+	began   time.Time
+	session *session // nil: none
+	set     *interestSet
+	// all are the interests of a full request, each of which is answered; nil for
+	// an incremental one.
+	all []*interest
+
+	maxBytes int
+	bytes    int // of records so far
+	granted  int // bytes of the fetch budget
+	// must: there is something that does not wait, as an error.
+	must bool
+	// unserved were left out by a limit, served are to be looked at again by the
+	// next fetch, whose request says from where.
+	unserved, served []*interest
+	news             []*interest // those with a part in the response
+
+	resp fetchResponse
+}
+
+// run looks at what is ready and waits for more.
+func (f *fetching) run(ctx context.Context) {
+	wait := min(time.Duration(f.req.MaxWaitMillis)*time.Millisecond, f.door.cfg.MaxFetchWait)
+	f.pass()
+	if f.enough() || wait <= 0 {
+		return
+	}
+	timer := time.NewTimer(wait - time.Since(f.began))
+	defer timer.Stop()
+	for !f.enough() {
+		f.watchRead()
+		select {
+		case <-f.set.called:
+			f.pass()
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// watchRead makes those call that gave something, but not enough.
+func (f *fetching) watchRead() {
+	for _, i := range f.news {
+		if i.watch() {
+			f.set.push(i)
+		}
+	}
+}
+
+// enough tells whether the answer may leave.
+func (f *fetching) enough() bool {
+	return f.must || f.bytes >= int(f.req.MinBytes) || f.bytes >= f.maxBytes || len(f.unserved) > 0 && f.bytes > 0 || f.nothingAsked()
+}
+
+func (f *fetching) nothingAsked() bool {
+	if f.session != nil {
+		return len(f.session.parts) == 0
+	}
+	return len(f.all) == 0
+}
+
+// pass looks once at those that are ready.
+func (f *fetching) pass() {
+	ready := f.set.take()
+	if len(ready) == 0 {
+		return
+	}
+	// The grant is taken for the pass only: while it waits, a fetch holds no more
+	// than what it has read.
+	grant := f.door.budgets.fetchShare(f.maxBytes - f.bytes)
+	limit := f.bytes + grant
+	for _, i := range ready {
+		f.look(i, limit)
+	}
+	f.door.budgets.returnFetchShare(grant + f.granted - f.bytes)
+	f.granted = f.bytes
+}
+
+// look reads one partition. limit is of all records of the response.
+func (f *fetching) look(i *interest, limit int) {
+	if i.got != nil {
+		// It called again before the answer left: read it from the start.
+		f.bytes -= i.got.sizeBytes
+		i.got.drop()
+	}
+	p, unread := f.read(i, limit)
+	if p.code == 0 && p.sizeBytes == 0 && !unread && i.watch() {
+		// What came between the read and the watch did not call.
+		p, unread = f.read(i, limit)
+	}
+	f.bytes += p.sizeBytes
+	switch {
+	case p.code != 0:
+		f.must = true
+		i.forget()
+		f.served = append(f.served, i)
+	case p.divergingEpoch != -1 || p.divergingEnd != -1:
+		f.must = true
+		f.served = append(f.served, i)
+	case unread:
+		f.unserved = append(f.unserved, i)
+	case p.sizeBytes > 0:
+		f.served = append(f.served, i)
+	case i.got == nil && f.all == nil && i.told.once && i.told.bounds == p.bounds:
+		return // nothing new, and a session need not say so
+	}
+	if i.got == nil {
+		f.news = append(f.news, i)
+	}
+	i.got = p
+}
+
+// read asks a partition for what fits. unread: there is more, but no room for it.
+func (f *fetching) read(i *interest, limit int) (p *fetchedPartition, unread bool) {
+	p = &fetchedPartition{
+		number: i.number, committed: f.req.IsolationLevel == 1,
+		divergingEpoch: -1, divergingEnd: -1, leader: -1, leaderEpoch: -1,
+	}
+	if err := i.find(f.door, f.byID); err != nil {
+		f.failed(i, p, err)
+		return p, false
+	}
+	if diverged, err := f.diverged(i, p); diverged || err != nil {
+		if err != nil {
+			f.failed(i, p, err)
+		}
+		return p, false
+	}
+	r, err := i.partition.Read(broker.ReadRequest{
+		Offset: i.offset, MaxBytes: max(0, min(i.maxBytes, limit-f.bytes)), MinOne: f.bytes == 0,
+		LeaderEpoch: i.epoch, Committed: p.committed,
+	})
+	if err != nil {
+		f.failed(i, p, err)
+		return p, false
+	}
+	p.bounds, p.aborted, p.parts, p.sizeBytes, p.release = r.Bounds, r.Aborted, r.Parts, r.SizeBytes, r.Release
+	end := r.Bounds.HighWatermark
+	if p.committed {
+		end = r.Bounds.LastStable
+	}
+	return p, r.SizeBytes == 0 && i.offset < end
+}
+
+// diverged finds out whether the client's log parted from ours (KIP-595).
+func (f *fetching) diverged(i *interest, p *fetchedPartition) (bool, error) {
+	if i.lastFetched < 0 {
+		return false, nil
+	}
+	epoch, end, err := i.partition.Lookup().EndOfEpoch(i.lastFetched)
+	if err != nil {
+		return false, err
+	}
+	if epoch == i.lastFetched && end >= i.offset || epoch < 0 {
+		return false, nil
+	}
+	if p.bounds, err = i.partition.Bounds(); err != nil {
+		return false, err
+	}
+	p.divergingEpoch, p.divergingEnd = epoch, end
+	return true, nil
+}
+
+func (f *fetching) failed(i *interest, p *fetchedPartition, err error) {
+	p.bounds = broker.Bounds{LogStart: -1, HighWatermark: -1, LastStable: -1, LeaderEpoch: -1}
+	if p.code = errorCode(err); !known(err) {
+		f.door.cfg.Logger.Error("a partition could not be read", "topic", i.name, "id", i.topic, "partition", i.number, "err", err)
+	}
+	f.door.cfg.Calls.Error("Fetch", errorName(p.code))
+	if f.req.Version < 12 || p.code != kerr.NotLeaderForPartition.Code && p.code != kerr.FencedLeaderEpoch.Code {
+		return
+	}
+	if topic, _ := groupTopic(f.door.image(), f.byID, i.topic, i.name); topic != nil {
+		p.leader, p.leaderEpoch = f.door.partitions.Leader(topic.ID, i.number)
+	}
+}
+
+// finish makes the response of what was found.
+func (f *fetching) finish() *fetchResponse {
+	inOrder := f.news
+	if f.all != nil {
+		inOrder = f.all
+	}
+	at := map[interestKey]int{}
+	leaders := map[int32]bool{}
+	for _, i := range inOrder {
+		p := i.got
+		i.got = nil
+		i.told = told{once: p.code == 0, bounds: p.bounds}
+		if f.session == nil {
+			i.forget()
+		}
+		if p.leader >= 0 && f.req.Version >= 16 {
+			leaders[int32(p.leader)] = true
+		}
+		key := interestKey{name: i.name, topic: i.topic}
+		n, ok := at[key]
+		if !ok {
+			n = len(f.resp.topics)
+			at[key] = n
+			f.resp.topics = append(f.resp.topics, fetchedTopic{name: i.name, id: i.topic})
+		}
+		f.resp.topics[n].partitions = append(f.resp.topics[n].partitions, p)
+	}
+	for _, e := range f.door.endpoints(leaders) {
+		b := kmsg.NewFetchResponseBroker()
+		b.NodeID, b.Host, b.Port, b.Rack = e.node, e.host, e.port, e.rack
+		f.resp.Brokers = append(f.resp.Brokers, b)
+	}
+	if f.session != nil {
+		f.set.putBack(f.unserved, f.served)
+	}
+	bytes, d := f.granted, f.door
+	d.cfg.Calls.Fetched(bytes)
+	f.resp.given = func() { d.budgets.returnFetchShare(bytes) }
+	return &f.resp
+}
