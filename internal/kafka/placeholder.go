@@ -1,2 +1,0 @@
-
-func (d *Door) autoCreate(ctx context.Context, name string) *kerr.Error { return nil }
