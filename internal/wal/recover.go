@@ -1,7 +1,6 @@
 package wal
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -241,12 +240,12 @@ func (s *scan) file(seq uint64, limit int64, last bool) error {
 	for at := int64(0); at < stop; {
 		pos := Position{seq, at}
 		h, err := readBlock(f, pos, size, &buf)
-		bad := Position{}
+		var header *block // of a block whose records alone are damaged
 		if err == nil {
 			if s.visit != nil {
 				s.visit(h)
 			}
-			if bad, err = firstBad(h, buf); err == nil {
+			if err = firstBad(h, buf); err == nil {
 				if err := s.records(h.at, buf, h.records); err != nil {
 					return err
 				}
@@ -254,7 +253,7 @@ func (s *scan) file(seq uint64, limit int64, last bool) error {
 				s.end = Position{seq, at}
 				continue
 			}
-			pos = bad
+			header = &h
 		}
 		next, found, err2 := s.next(f, pos, size)
 		if err2 != nil {
@@ -269,11 +268,14 @@ func (s *scan) file(seq uint64, limit int64, last bool) error {
 			}
 			break
 		}
-		from, to := at, stop
-		if found && next.at.Offset < stop {
+		to := stop
+		switch {
+		case header != nil:
+			to = min(stop, header.end())
+		case found && next.at.Offset < stop:
 			to = next.at.Offset
 		}
-		if err := s.salvage(f, Position{seq, from}, to, err); err != nil {
+		if err := s.salvage(f, pos, to, header, err); err != nil {
 			return err
 		}
 		at = to
@@ -293,12 +295,7 @@ func blank(f vfs.File, at, size int64) bool {
 	if n, _ := f.ReadAt(b, at); n < len(b) {
 		return false
 	}
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
+	return zeros(b)
 }
 
 // next looks for a valid block behind a place where there is none: one whose
@@ -354,18 +351,18 @@ func readBlock(f vfs.File, at Position, size int64, buf *[]byte) (block, error) 
 	return h, nil
 }
 
-// firstBad finds the first record of a block that is not as it was written.
-func firstBad(h block, b []byte) (Position, error) {
+// firstBad says what is wrong with the first record of a block that is not as
+// it was written; nil: none.
+func firstBad(h block, b []byte) error {
 	off := blockHeaderBytes
 	for range h.records {
-		at := Position{h.at.File, h.at.Offset + int64(off)}
-		_, size, err := parseRecord(b[off:], at)
+		_, size, err := parseRecord(b[off:], Position{h.at.File, h.at.Offset + int64(off)})
 		if err != nil {
-			return at, err
+			return fmt.Errorf("at offset %d: %w", h.at.Offset+int64(off), err)
 		}
 		off += size
 	}
-	return Position{}, nil
+	return nil
 }
 
 // records replays the records of a sound block.
@@ -381,36 +378,6 @@ func (s *scan) records(start Position, b []byte, n int) error {
 		if err := s.replay(r); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// salvage replays every sound record between a damaged block's start and the
-// next sound block, and names what is damaged between them. A block whose
-// header alone is damaged loses nothing.
-func (s *scan) salvage(f vfs.File, from Position, to int64, cause error) error {
-	b := make([]byte, to-from.Offset)
-	if n, err := f.ReadAt(b, from.Offset); n < len(b) {
-		return fmt.Errorf("wal: read %s at %d: %w", fileName(from.File), from.Offset, err)
-	}
-	inGap := false
-	for off := blockHeaderBytes; off+recordBytes <= len(b); {
-		at := Position{from.File, from.Offset + int64(off)}
-		r, size, err := parseRecord(b[off:], at)
-		switch {
-		case err == nil:
-			inGap = false
-			off += size
-			s.rec.Records++
-			if err := s.replay(r); err != nil {
-				return err
-			}
-			continue
-		case !inGap && (b[off+8] != 0 || binary.LittleEndian.Uint64(b[off+16:]) != 0):
-			inGap = true
-			s.damage(at, b[off:], fmt.Errorf("%w (%w)", err, cause))
-		}
-		off += 8
 	}
 	return nil
 }
