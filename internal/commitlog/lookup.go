@@ -1,165 +1,217 @@
 package commitlog
 
 import (
-	"slices"
 	"time"
 
 	"github.com/tube-mq/tube/internal/record"
 )
 
-// OffsetForTime finds the first record with a timestamp ≥ timeMillis: its offset,
-// timestamp and epoch; −1, −1, −1 if there is none.
+// scanBytes is how much a lookup by time reads at once.
+const scanBytes = 64 << 10
+
+// OffsetForTime finds the first record at or behind the log start with a
+// timestamp ≥ timeMillis: its offset, timestamp and leader epoch; −1 each if
+// there is none. A batch whose records cannot be decoded answers as a whole.
 func (l *Log) OffsetForTime(timeMillis int64) (record.Offset, int64, record.Epoch, error) {
-	segments, tail := l.snapshot()
-	for _, s := range segments {
-		o, t, e, err := s.offsetForTime(timeMillis)
-		if err != nil || o >= 0 {
-			return o, t, e, err
-		}
+	from, err := l.floorTime(timeMillis)
+	if err != nil || from < 0 {
+		return -1, -1, -1, err
 	}
-	return tailForTime(tail, timeMillis)
+	start, end := l.Bounds()
+	return scanForTime(l.Read, from, start, end, timeMillis)
 }
 
 // OffsetForMaxTime finds the first record with the largest timestamp.
 func (l *Log) OffsetForMaxTime() (record.Offset, int64, record.Epoch, error) {
-	segments, tail := l.snapshot()
-	newest := int64(minTime)
-	for _, s := range segments {
-		f, err := s.acquire()
-		if err != nil {
-			continue
-		}
-		t, err := s.newest(f)
-		s.release()
+	newest := int64(noTime)
+	for _, v := range l.views() {
+		t, err := l.maxTime(v)
 		if err != nil {
 			return -1, -1, -1, err
 		}
 		newest = max(newest, t)
 	}
-	for _, t := range tail {
-		newest = max(newest, t.maxTime)
-	}
-	if newest == minTime {
-		return -1, -1, -1, nil
+	if newest < 0 {
+		return -1, -1, -1, nil // no record, or none with a timestamp
 	}
 	return l.OffsetForTime(newest)
 }
 
-func (l *Log) snapshot() ([]*segment, []tailBatch) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return slices.Clone(l.segments), slices.Clone(l.tail)
+// view is what there is to know of a segment at one moment.
+type view struct {
+	seg       *segment
+	next      record.Offset
+	sizeBytes int64
+	entries   []entry // nil: in the files
+	maxTime   int64
+	timeKnown bool
 }
 
-// offsetForTime looks in one segment; −1 if no record in it is that late.
-func (s *segment) offsetForTime(timeMillis int64) (record.Offset, int64, record.Epoch, error) {
-	f, err := s.acquire()
-	if err != nil {
-		return -1, -1, -1, nil // dropped meanwhile
-	}
-	defer s.release()
-	rows, err := s.lookup(f)
-	if err != nil {
-		return -1, -1, -1, err
-	}
-	from := floorTime(rows, s.base, timeMillis)
-	pos := int64(-1)
-	var head record.Header
-	err = eachHeader(f, s, from.position, s.size.Load(), func(h record.Header, p int64) bool {
-		if h.MaxTimestamp >= timeMillis {
-			pos, head = p, h
-			return false
+func (l *Log) views() []view {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]view, len(l.segments))
+	for i, s := range l.segments {
+		out[i] = view{seg: s, next: l.nextOf(i), sizeBytes: s.sizeBytes, maxTime: s.maxTime, timeKnown: s.timeKnown}
+		if s.index != nil {
+			out[i].entries = s.index.entries
 		}
-		return true
-	})
-	if err != nil || pos < 0 {
-		return -1, -1, -1, err
 	}
-	b := make([]byte, head.SizeBytes())
-	if _, err := f.ReadAt(b, pos); err != nil {
-		return -1, -1, -1, err
-	}
-	if _, err := record.Verify(b); err != nil {
-		return -1, -1, -1, &CorruptError{s.name(), pos, err}
-	}
-	return firstAt(b, head, timeMillis)
+	return out
 }
 
-func tailForTime(tail []tailBatch, timeMillis int64) (record.Offset, int64, record.Epoch, error) {
-	for _, t := range tail {
-		if t.maxTime < timeMillis {
+// load gets a closed segment's index. What a damaged one lacks is an error.
+func (l *Log) load(v view) (*closedIndex, error) {
+	of, err := l.shared.acquire(v.seg)
+	if err != nil {
+		if l.wasDropped(v.seg) {
+			return &closedIndex{maxTime: noTime}, nil
+		}
+		return nil, &CorruptError{v.seg.path, 0, err}
+	}
+	defer l.shared.release(of)
+	ix := l.shared.indexOf(of, v.next, v.sizeBytes, l.interval, false)
+	return ix, ix.damage
+}
+
+// maxTime is a segment's largest timestamp.
+func (l *Log) maxTime(v view) (int64, error) {
+	if v.timeKnown {
+		return v.maxTime, nil
+	}
+	ix, err := l.load(v)
+	if err != nil {
+		return noTime, err
+	}
+	l.mu.Lock()
+	v.seg.maxTime, v.seg.timeKnown = ix.maxTime, true
+	l.mu.Unlock()
+	return ix.maxTime, nil
+}
+
+// floorTime is an offset before which no timestamp reaches t, at most an index
+// interval before the first that does; −1 if none does.
+func (l *Log) floorTime(t int64) (record.Offset, error) {
+	for _, v := range l.views() {
+		newest, err := l.maxTime(v)
+		if err != nil {
+			return -1, err
+		}
+		if newest < t {
 			continue
 		}
-		b := append(slices.Clone(t.head[:]), t.body...)
-		h, err := record.ParseHeader(b)
-		if err != nil {
+		entries := v.entries
+		if entries == nil {
+			ix, err := l.load(v)
+			if err != nil {
+				return -1, err
+			}
+			entries = ix.entries
+		}
+		if len(entries) == 0 {
+			continue // dropped meanwhile
+		}
+		return v.seg.base + record.Offset(entries[floorTime(entries, t)].rel), nil
+	}
+	return -1, nil
+}
+
+type readFunc func(offset record.Offset, maxBytes int, minOne bool, limit record.Offset) (Chunk, error)
+
+// scanForTime reads on from an offset to the first record that is late enough.
+func scanForTime(read readFunc, from, start, end record.Offset, timeMillis int64) (o record.Offset, at int64, epoch record.Epoch, err error) {
+	for from < end {
+		c, err := read(from, scanBytes, true, end)
+		if err != nil || c.SizeBytes == 0 {
 			return -1, -1, -1, err
 		}
-		return firstAt(b, h, timeMillis)
+		found := false
+		eachBatch(c, func(h record.Header, b []byte) bool {
+			from = h.NextOffset()
+			if h.MaxTimestamp < timeMillis || from <= start {
+				return true
+			}
+			found = true
+			var ok bool
+			o, at, ok, err = record.FirstAt(b, timeMillis, start, record.Limits{})
+			if err != nil || !ok {
+				// Its header promised one, so the batch answers as a whole, unless
+				// the record is merely below the log start.
+				if found = err != nil || h.BaseOffset >= start; found {
+					o, at, err = max(h.BaseOffset, start), h.MaxTimestamp, nil
+				}
+			}
+			epoch = h.LeaderEpoch
+			return !found
+		})
+		c.Release()
+		if found {
+			return o, at, epoch, nil
+		}
 	}
 	return -1, -1, -1, nil
 }
 
-// firstAt finds the first record of a batch that is late enough. A batch that
-// cannot be decoded answers with its own base.
-func firstAt(b []byte, h record.Header, timeMillis int64) (record.Offset, int64, record.Epoch, error) {
-	if h.Attributes&record.LogAppendTimeBit != 0 {
-		return h.BaseOffset, h.MaxTimestamp, h.LeaderEpoch, nil
+// eachBatch visits a chunk's batches, each in one piece.
+func eachBatch(c Chunk, visit func(h record.Header, b []byte) bool) {
+	for i := 0; i < len(c.Parts); i++ {
+		for b := c.Parts[i]; len(b) > 0; {
+			h, err := record.ParseHeader(b)
+			if err != nil {
+				return // cannot be: it was checked
+			}
+			n := h.SizeBytes()
+			if n > len(b) { // header and rest are two parts
+				i++
+				b = append(append(make([]byte, 0, n), b...), c.Parts[i]...)
+			}
+			if !visit(h, b[:n]) {
+				return
+			}
+			b = b[n:]
+		}
 	}
-	o, t, ok, err := record.FirstAt(b, timeMillis, h.BaseOffset, record.Limits{})
-	if err != nil || !ok {
-		return h.BaseOffset, h.MaxTimestamp, h.LeaderEpoch, nil
-	}
-	return o, t, h.LeaderEpoch, nil
 }
 
 // RetentionCandidate is where the log should start: behind the segments whose
 // newest record is older than retention (< 0: no limit), and behind the oldest
 // ones while what remains has at least retentionBytes (< 0: no limit). now must
-// come from a clock that does not jump forward: see broker's retention clock.
-// A segment that cannot be read is kept.
+// come from a clock that does not jump forward. A segment without timestamps is
+// as old as this process knows it; one that cannot be read is kept. By time the
+// last segment counts too, once all of it is in the file.
 func (l *Log) RetentionCandidate(now time.Time, retention time.Duration, retentionBytes int64) record.Offset {
-	segments, tail := l.snapshot()
-	start, end := l.Bounds()
+	l.mu.Lock()
+	start, tailBytes := l.start, l.tail.sizeBytes
+	l.rollIfOld()
+	l.mu.Unlock()
+	views := l.views()
 	sizeBytes := int64(0)
-	for _, s := range segments {
-		sizeBytes += s.size.Load()
-	}
-	for _, t := range tail {
-		sizeBytes += int64(t.sizeBytes)
+	for _, v := range views {
+		sizeBytes += v.sizeBytes
 	}
 	to := start
-	for i, s := range segments {
-		own := s.size.Load()
-		last := i+1 == len(segments)
-		tooMany := retentionBytes >= 0 && !last && sizeBytes-own >= retentionBytes
-		tooOld := retention >= 0 && (!last || len(tail) == 0) && s.newestKnown(now) < now.Add(-retention).UnixMilli()
-		if !tooMany && !tooOld {
+	for i, v := range views {
+		last := i+1 == len(views)
+		if v.sizeBytes == 0 {
 			break
 		}
-		sizeBytes -= own
-		to = end
-		if !last {
-			to = segments[i+1].base
+		tooMany := retentionBytes >= 0 && !last && sizeBytes-v.sizeBytes >= retentionBytes
+		if !tooMany && (retention < 0 || last && tailBytes > 0 || !l.olderThan(v, now.Add(-retention))) {
+			break
 		}
+		sizeBytes -= v.sizeBytes
+		to = v.next
 	}
 	return max(to, start)
 }
 
-// newestKnown is the segment's largest timestamp; of one without timestamps the
-// time since when this process has it, and now if it cannot be read.
-func (s *segment) newestKnown(now time.Time) int64 {
-	f, err := s.acquire()
+func (l *Log) olderThan(v view, limit time.Time) bool {
+	newest, err := l.maxTime(v)
 	if err != nil {
-		return now.UnixMilli()
+		return false
 	}
-	defer s.release()
-	t, err := s.newest(f)
-	if err != nil {
-		return now.UnixMilli()
+	if newest < 0 {
+		return v.seg.born.Before(limit)
 	}
-	if t < 0 {
-		return s.began.UnixMilli()
-	}
-	return t
+	return newest < limit.UnixMilli()
 }

@@ -3,198 +3,280 @@ package commitlog
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"sort"
 
 	"github.com/tube-mq/tube/internal/record"
-	"github.com/tube-mq/tube/internal/vfs"
 )
 
 // Chunk is what a read returns: whole batches in order, the first of which holds
-// the offset asked for. Release gives the memory back; nil if there is nothing.
+// the offset asked for. A part holds several batches, or the header of one whose
+// rest is the next part. Release gives the memory back; nil if there is nothing.
 type Chunk struct {
-	Parts     [][]byte // a part may hold several batches, and a batch may be two parts
+	Parts     [][]byte
 	SizeBytes int
 	Release   func()
 }
 
-// Read returns batches from the one that holds offset, up to maxBytes and before
-// limit; the first one whole even if larger when minOne. An empty chunk means
-// that nothing fits or that offset is at the log's end. Damage is a *CorruptError.
+// maxReadBytes bounds one read from a file, but for a single larger batch.
+const maxReadBytes = 8 << 20
+
+// Read returns batches from the one that holds offset on, up to maxBytes and
+// ending at or before limit; the first one even if it is larger when minOne. An
+// empty chunk means that there is nothing (yet) at offset, or that nothing fits.
+// It may return less than there is: where memory begins, or the next segment.
+//
+// Errors: ErrOutOfRange below the log start when the data is gone; *CorruptError.
 func (l *Log) Read(offset record.Offset, maxBytes int, minOne bool, limit record.Offset) (Chunk, error) {
 	for {
-		l.mu.RLock()
-		if len(l.tail) > 0 && offset >= l.tail[0].base {
-			c := readTail(l.tail, offset, maxBytes, minOne, limit)
-			l.mu.RUnlock()
-			return c, nil
-		}
-		i := sort.Search(len(l.segments), func(i int) bool { return l.segments[i].base > offset }) - 1
-		if i < 0 {
-			start, end := l.start, l.end
-			l.mu.RUnlock()
-			if offset >= end {
-				return Chunk{}, nil
-			}
-			return Chunk{}, &CorruptError{l.dir, 0, fmt.Errorf("no segment holds offset %d of a log from %d to %d", offset, start, end)}
-		}
-		s := l.segments[i]
-		size := s.size.Load()
-		next := l.end
-		if i+1 < len(l.segments) {
-			next = l.segments[i+1].base
-		} else if len(l.tail) > 0 {
-			next = l.tail[0].base
-		}
-		l.mu.RUnlock()
-		if offset >= next {
+		l.mu.Lock()
+		limit = min(limit, l.end)
+		if offset >= limit {
+			l.mu.Unlock()
 			return Chunk{}, nil
 		}
-		c, err := s.read(offset, maxBytes, minOne, min(limit, next), size)
-		if errors.Is(err, errGone) {
-			continue // dropped meanwhile: look again
+		if len(l.tail.pieces) > 0 && offset >= l.tail.pieces[0].first {
+			c := l.tail.read(offset, maxBytes, minOne, limit, l.end)
+			l.mu.Unlock()
+			return c, nil
+		}
+		r, err := l.locate(offset)
+		l.mu.Unlock()
+		if err != nil {
+			return Chunk{}, err
+		}
+		r.maxBytes, r.minOne, r.limit = maxBytes, minOne, limit
+		c, err := l.readFile(&r)
+		if err != nil && l.wasDropped(r.seg) {
+			continue // its file may be gone by now
 		}
 		return c, err
 	}
 }
 
-// readTail takes batches from memory, without a copy. The caller holds a lock.
-func readTail(tail []tailBatch, offset record.Offset, maxBytes int, minOne bool, limit record.Offset) Chunk {
-	i := sort.Search(len(tail), func(i int) bool { return tail[i].next > offset })
-	var c Chunk
-	var held []*record.Buffer
-	for ; i < len(tail); i++ {
-		t := &tail[i]
-		if t.next > limit || c.SizeBytes+t.sizeBytes > maxBytes && !(minOne && c.SizeBytes == 0) {
-			break
-		}
-		c.Parts = append(c.Parts, t.head[:], t.body)
-		c.SizeBytes += t.sizeBytes
-		if t.buf != nil {
-			held = append(held, t.buf.Retain())
-		}
-	}
-	if c.SizeBytes > 0 {
-		c.Release = func() {
-			for _, b := range held {
-				b.Release()
-			}
-		}
-	}
-	return c
+func (l *Log) wasDropped(s *segment) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.dropped
 }
 
-// read serves from the file: locate by the index, read a stretch, find the
-// batch, check all that is returned.
-func (s *segment) read(offset record.Offset, maxBytes int, minOne bool, limit record.Offset, size int64) (Chunk, error) {
-	f, err := s.acquire()
-	if err != nil {
-		return Chunk{}, err
-	}
-	defer s.release()
-	rows, err := s.lookup(f)
-	if err != nil {
-		return Chunk{}, err
-	}
-	from := floorOffset(rows, s.base, offset)
-	if h, ok := s.hint(offset); ok && h.position > from.position {
-		from = h
-	}
-	pos, h, err := s.find(f, from, offset, size)
-	if err != nil {
-		return Chunk{}, err
-	}
-	want := int64(maxBytes)
-	if first := int64(h.SizeBytes()); first > want {
-		if !minOne {
-			return Chunk{}, nil
-		}
-		want = first
-	}
-	want = min(want, size-pos)
-	buf := record.NewBuffer(int(want))
-	if n, err := f.ReadAt(buf.B, pos); n < len(buf.B) {
-		buf.Release()
-		return Chunk{}, fmt.Errorf("read %s at %d: %w", s.name(), pos, err)
-	}
-	n, next, err := s.check(buf.B, pos, h.BaseOffset, limit)
-	if err != nil {
-		buf.Release()
-		return Chunk{}, err
-	}
-	if n == 0 {
-		buf.Release()
-		return Chunk{}, nil
-	}
-	s.setHint(row{offset: next, position: pos + int64(n)})
-	return Chunk{Parts: [][]byte{buf.B[:n]}, SizeBytes: n, Release: buf.Release}, nil
+// fileRead is a read from one segment's file.
+type fileRead struct {
+	seg       *segment
+	offset    record.Offset
+	next      record.Offset // where the segment, or its part on disk, ends
+	sizeBytes int64         // of that part
+	entries   []entry       // nil: in the files
+	hintPos   int64         // where offset begins, if a read before ended there; else 0
+
+	maxBytes int
+	minOne   bool
+	limit    record.Offset
 }
 
-// find walks headers from a row to the batch that holds offset.
-func (s *segment) find(f vfs.File, from row, offset record.Offset, size int64) (int64, record.Header, error) {
-	var at int64
-	var found record.Header
-	next := from.offset
-	ok := false
-	err := eachHeader(f, s, from.position, size, func(h record.Header, pos int64) bool {
-		if h.BaseOffset != next || h.LastOffsetDelta < 0 {
-			return false
+// locate finds the segment that holds offset. The caller holds mu.
+func (l *Log) locate(offset record.Offset) (fileRead, error) {
+	i := sort.Search(len(l.segments), func(i int) bool { return l.segments[i].base > offset }) - 1
+	if i < 0 {
+		if offset < l.start {
+			return fileRead{}, fmt.Errorf("%w: %d is below the log start %d", ErrOutOfRange, offset, l.start)
 		}
-		next = h.NextOffset()
-		if next > offset {
-			at, found, ok = pos, h, true
-			return false
-		}
-		return true
-	})
-	if err == nil && !ok {
-		err = &CorruptError{s.name(), from.position, fmt.Errorf("offset %d is not there: offset %d is followed by something else", offset, next-1)}
+		return fileRead{}, &CorruptError{l.dir, 0, fmt.Errorf("no segment holds offset %d of a log from %d to %d", offset, l.start, l.end)}
 	}
-	return at, found, err
+	s := l.segments[i]
+	r := fileRead{seg: s, offset: offset, next: l.nextOf(i), sizeBytes: s.flushedBytes}
+	if len(l.tail.pieces) > 0 {
+		r.next = min(r.next, l.tail.pieces[0].first)
+	}
+	if s.index != nil {
+		r.entries = s.index.entries
+	}
+	for _, h := range l.hints {
+		if h.seg == s && h.offset == offset {
+			r.hintPos = h.pos
+		}
+	}
+	return r, nil
 }
 
-// check verifies whole batches from the start of b, which was read at pos and
-// must begin with offset next. It returns how many bytes may be served.
-func (s *segment) check(b []byte, pos int64, next, limit record.Offset) (int, record.Offset, error) {
-	n := 0
-	for len(b)-n >= record.HeaderBytes {
-		h, err := record.ParseHeader(b[n:])
+// readFile serves from a segment's file: one read that begins at the index
+// entry, or where the last read ended, and goes on for maxBytes. Only a batch
+// larger than that needs a second one.
+func (l *Log) readFile(r *fileRead) (Chunk, error) {
+	of, err := l.shared.acquire(r.seg)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = &CorruptError{r.seg.path, 0, err}
+		}
+		return Chunk{}, err
+	}
+	defer l.shared.release(of)
+	closed := r.entries == nil
+	if closed {
+		ix := l.shared.indexOf(of, r.next, r.sizeBytes, l.interval, false)
+		if ix.damage != nil && r.offset >= ix.brokenAt {
+			return Chunk{}, ix.damage
+		}
+		r.entries = ix.entries
+	}
+	c, err := l.readAt(of, r)
+	var damage *CorruptError
+	if closed && errors.As(err, &damage) {
+		// The index may be to blame: once more with one made from the segment.
+		ix := l.shared.indexOf(of, r.next, r.sizeBytes, l.interval, true)
+		if ix.damage != nil && r.offset >= ix.brokenAt {
+			return Chunk{}, ix.damage
+		}
+		r.entries, r.hintPos = ix.entries, 0
+		c, err = l.readAt(of, r)
+	}
+	return c, err
+}
+
+func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, error) {
+	i := floorOffset(r.entries, int64(r.offset-r.seg.base))
+	if i < 0 {
+		return Chunk{}, &CorruptError{r.seg.path, 0, fmt.Errorf("offset %d is not in the index", r.offset)}
+	}
+	c := cursor{r: r, entry: i, pos: int64(r.entries[i].pos), next: r.seg.base + record.Offset(r.entries[i].rel)}
+	want := min(int64(max(r.maxBytes, 0)), maxReadBytes)
+	if r.hintPos > 0 {
+		c.pos, c.next = r.hintPos, r.offset
+	} else {
+		want += l.interval
+	}
+	if err := c.fill(of, max(want, record.HeaderBytes)); err != nil {
+		return Chunk{}, err
+	}
+	if err := c.skip(of); err != nil {
+		c.buf.Release()
+		return Chunk{}, err
+	}
+	c.first = c.at
+	err := c.take(of)
+	if c.at == c.first {
+		c.buf.Release()
+		return Chunk{}, err
+	}
+	// What is sound before damage is served; the next read names the damage.
+	l.remember(r.seg, c.next, c.pos+int64(c.at))
+	return Chunk{Parts: [][]byte{c.buf.B[c.first:c.at:c.at]}, SizeBytes: c.at - c.first, Release: c.buf.Release}, nil
+}
+
+func (l *Log) remember(s *segment, next record.Offset, pos int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.dropped || !l.ready {
+		return
+	}
+	l.hints[l.nextHint] = hint{s, next, pos}
+	l.nextHint = (l.nextHint + 1) % len(l.hints)
+}
+
+// cursor goes over the batches of a segment that are in buf.
+type cursor struct {
+	r     *fileRead
+	entry int // the last index entry at or before
+	buf   *record.Buffer
+	pos   int64         // in the file, where buf begins
+	at    int           // in buf, where the next batch begins
+	first int           // in buf, where what is served begins
+	next  record.Offset // its offset
+}
+
+func (c *cursor) corrupt(err error) error {
+	return &CorruptError{c.r.seg.path, c.pos + int64(c.at), err}
+}
+
+// fill reads n bytes, or what there is, from where the cursor is. What was in
+// buf is gone, so it is for when nothing was taken yet.
+func (c *cursor) fill(of *openFile, n int64) error {
+	c.pos += int64(c.at)
+	c.at, c.first = 0, 0
+	c.buf.Release()
+	c.buf = record.NewBuffer(int(max(0, min(n, c.r.sizeBytes-c.pos))))
+	if err := readFull(of.f, c.buf.B, c.pos); err != nil {
+		err = c.corrupt(err)
+		c.buf.Release()
+		c.buf = nil
+		return err
+	}
+	return nil
+}
+
+// header decodes the next batch's header, which must be the one that belongs there.
+func (c *cursor) header(of *openFile) (record.Header, error) {
+	if len(c.buf.B)-c.at < record.HeaderBytes {
+		if err := c.fill(of, max(record.HeaderBytes, min(int64(c.r.maxBytes), maxReadBytes))); err != nil {
+			return record.Header{}, err
+		}
+	}
+	pos := c.pos + int64(c.at)
+	h, err := headerAt(c.buf.B[c.at:], c.next, c.r.sizeBytes-pos)
+	if err == nil && h.NextOffset() > c.r.next {
+		err = fmt.Errorf("%w: offsets to %d where they must end before %d", record.ErrCorrupt, h.LastOffset(), c.r.next)
+	}
+	for e := c.r.entries; c.entry+1 < len(e) && int64(e[c.entry+1].pos) <= pos; {
+		c.entry++
+	}
+	if want := c.r.entries[c.entry].epoch; err == nil && h.LeaderEpoch != want {
+		err = fmt.Errorf("%w: leader epoch %d, the index has %d", record.ErrCorrupt, h.LeaderEpoch, want)
+	}
+	if err != nil {
+		return h, c.corrupt(err)
+	}
+	return h, nil
+}
+
+// skip goes to the batch that holds the offset asked for.
+func (c *cursor) skip(of *openFile) error {
+	for {
+		h, err := c.header(of)
 		if err != nil {
-			return 0, 0, &CorruptError{s.name(), pos + int64(n), err}
+			return err
 		}
-		if h.BaseOffset != next || h.LastOffsetDelta < 0 {
-			return 0, 0, &CorruptError{s.name(), pos + int64(n), fmt.Errorf("base offset %d where %d is expected", h.BaseOffset, next)}
+		if h.NextOffset() > c.r.offset {
+			return nil
 		}
-		if h.SizeBytes() > len(b)-n || h.NextOffset() > limit {
-			break
-		}
-		if _, err := record.Verify(b[n : n+h.SizeBytes()]); err != nil {
-			if n > 0 {
-				break // serve what is sound; the next read names the damage
+		c.next = h.NextOffset()
+		if c.at += h.SizeBytes(); c.at > len(c.buf.B) {
+			if err := c.fill(of, max(record.HeaderBytes, min(int64(c.r.maxBytes), maxReadBytes))); err != nil {
+				return err
 			}
-			return 0, 0, &CorruptError{s.name(), pos + int64(n), err}
-		}
-		n += h.SizeBytes()
-		next = h.NextOffset()
-	}
-	return n, next, nil
-}
-
-// hint and setHint remember where the last reads ended: the next read of the
-// same consumer begins there.
-func (s *segment) hint(offset record.Offset) (row, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, h := range s.hints {
-		if h.offset == offset && h.position > 0 {
-			return h, true
 		}
 	}
-	return row{}, false
 }
 
-func (s *segment) setHint(r row) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hints[s.nextHint%len(s.hints)] = r
-	s.nextHint++
+// take goes over the batches that fit, checking each. It stops without an error
+// where the first one does not fit.
+func (c *cursor) take(of *openFile) error {
+	total := 0
+	for c.next < c.r.limit && c.next < c.r.next {
+		if total > 0 && len(c.buf.B)-c.at < record.HeaderBytes {
+			return nil
+		}
+		h, err := c.header(of)
+		if err != nil {
+			return err
+		}
+		n := h.SizeBytes()
+		if h.NextOffset() > c.r.limit || total+n > c.r.maxBytes && (total > 0 || !c.r.minOne) {
+			return nil
+		}
+		if n > len(c.buf.B)-c.at {
+			if total > 0 {
+				return nil
+			}
+			if err := c.fill(of, max(int64(n), min(int64(c.r.maxBytes), maxReadBytes))); err != nil {
+				return err
+			}
+		}
+		if _, err := record.Verify(c.buf.B[c.at : c.at+n]); err != nil {
+			return c.corrupt(err)
+		}
+		total += n
+		c.at += n
+		c.next = h.NextOffset()
+	}
+	return nil
 }

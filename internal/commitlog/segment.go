@@ -3,249 +3,162 @@ package commitlog
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"math"
 	"path"
-	"sync"
-	"sync/atomic"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/vfs"
 )
 
-const minTime = math.MinInt64
-
-// segment is one file of batches. Closed segments never change.
+// segment is one file of batches. Only the last of a log grows.
 type segment struct {
-	fs   vfs.FS
-	dir  string
+	// Fixed.
 	base record.Offset
+	path string // of the .log file
+	fs   vfs.FS
+	born time.Time // when this process made or opened it
 
-	// size is how much of the file holds batches. The owner writes it.
-	size atomic.Int64
+	// Guarded by the log's mu.
 
-	mu    sync.Mutex
-	file  vfs.File
-	index vfs.File
-	refs  int  // readers at work
-	gone  bool // dropped: the files are closed by the last reader
-	// rows is the index; nil until loaded. Appended to by the owner only.
-	rows   []row
-	loaded bool
-	// hints are where the last reads ended.
-	hints    [8]row
-	nextHint int
+	// sizeBytes of its batches, those in memory included.
+	sizeBytes int64
+	// flushedBytes are in the file. Invariant: ends at a batch's boundary; what
+	// the file has behind it is left of a failed write and will be overwritten.
+	flushedBytes int64
+	// dropped: below the log start; the files go with the next Sweep.
+	dropped bool
+	// index of a segment that this process has written to and not closed yet;
+	// nil: in the files, see openFiles. Its entries are only ever appended to,
+	// so that a reader may keep the slice.
+	index *builder
+	// maxTime is known when timeKnown; else it is in the files.
+	maxTime   int64
+	timeKnown bool
 
-	// The owner's own.
-	indexed   int64 // rows written to the index file
-	lastRow   int64 // position of the last row
-	maxTime   int64 // largest timestamp in it; minTime: none
-	began     time.Time
-	dirty     bool // written since the last sync
-	freshName bool // created since the last sync: the folder must be synced too
+	// Guarded by the log's io.
+
+	writer  vfs.File // open from the first write until a Sync finds it idle
+	made    bool     // the file is there
+	dirty   bool     // written since the last Sync
+	indexed int      // rows in the index files
 }
 
-func segmentName(base record.Offset) string { return fmt.Sprintf("%020d.log", base) }
-func indexName(base record.Offset) string   { return fmt.Sprintf("%020d.index", base) }
+const (
+	logSuffix     = ".log"
+	indexSuffix   = ".index"
+	timeSuffix    = ".timeindex"
+	deletedSuffix = ".deleted"
+)
 
-func (s *segment) name() string { return segmentName(s.base) }
-
-// acquire opens the file if need be and keeps it open until release.
-func (s *segment) acquire() (vfs.File, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.gone {
-		return nil, errGone
-	}
-	if s.file == nil {
-		f, err := s.fs.Open(path.Join(s.dir, s.name()), vfs.Mode{Write: true})
-		if err != nil {
-			return nil, err
-		}
-		s.file = f
-	}
-	s.refs++
-	return s.file, nil
+func segmentPath(dir string, base record.Offset) string {
+	return path.Join(dir, fmt.Sprintf("%020d", int64(base))+logSuffix)
 }
 
-// errGone: the segment was dropped while somebody was about to read it.
-var errGone = errors.New("segment was dropped")
-
-func (s *segment) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refs--
-	if s.gone && s.refs == 0 {
-		s.closeLocked()
+// parseSegmentName reads the base offset out of a .log file's name.
+func parseSegmentName(name string) (record.Offset, error) {
+	digits := strings.TrimSuffix(name, logSuffix)
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 0 || len(digits) != 20 {
+		return 0, fmt.Errorf("%s is no segment's name", name)
 	}
+	return record.Offset(n), nil
 }
 
-func (s *segment) closeLocked() {
-	for _, f := range []vfs.File{s.file, s.index} {
-		if f != nil {
-			f.Close()
-		}
-	}
-	s.file, s.index = nil, nil
-}
+func (s *segment) indexPath() string { return strings.TrimSuffix(s.path, logSuffix) + indexSuffix }
+func (s *segment) timePath() string  { return strings.TrimSuffix(s.path, logSuffix) + timeSuffix }
 
-// drop closes the files once nobody reads them any more.
-func (s *segment) drop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gone = true
-	if s.refs == 0 {
-		s.closeLocked()
-	}
-}
+func (s *segment) files() []string { return []string{s.path, s.indexPath(), s.timePath()} }
 
-// rest closes files of a segment that nobody reads now, to save descriptors.
-func (s *segment) rest() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refs == 0 {
-		s.closeLocked()
-		s.rows, s.loaded = nil, false
-	}
-}
-
-// lookup returns the index rows, from disk if need be; what the index lacks is
-// found by walking the segment from its last good row.
-func (s *segment) lookup(f vfs.File) ([]row, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.loaded {
-		return s.rows, nil
-	}
-	rows := s.readRows()
-	rows, _, _, err := s.walk(f, rows, s.size.Load())
-	if err != nil {
-		return nil, err
-	}
-	s.rows, s.loaded = rows, true
-	return rows, nil
-}
-
-func (s *segment) readRows() []row {
-	f, err := s.fs.Open(path.Join(s.dir, indexName(s.base)), vfs.Mode{})
-	if err != nil {
-		return nil // rebuilt by walking
-	}
-	defer f.Close()
-	n, err := f.Size()
-	if err != nil {
+// open makes the file writable, and makes it if it is not there.
+func (s *segment) open() error {
+	if s.writer != nil {
 		return nil
 	}
-	b := make([]byte, n)
-	got, _ := f.ReadAt(b, 0)
-	rows := parseRows(b[:got], s.base, s.size.Load())
-	// A row must point at the batch that it names.
-	log, err := s.fs.Open(path.Join(s.dir, s.name()), vfs.Mode{})
+	f, err := s.fs.Open(s.path, vfs.Mode{Write: true, Create: true})
 	if err != nil {
+		return err
+	}
+	if !s.made {
+		if err := f.Truncate(0); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		s.made = true
+	}
+	s.writer = f
+	return nil
+}
+
+// write puts pieces behind what has been flushed.
+func (s *segment) write(pieces []piece, at int64) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	s.dirty = true
+	parts := make([][]byte, 0, 2*len(pieces))
+	for i := range pieces {
+		parts = append(parts, pieces[i].bytes)
+		if pieces[i].body != nil {
+			parts = append(parts, pieces[i].body)
+		}
+	}
+	return s.writer.WriteVec(parts, at)
+}
+
+func (s *segment) closeWriter() error {
+	if s.writer == nil {
 		return nil
 	}
-	defer log.Close()
-	for len(rows) > 0 {
-		last := rows[len(rows)-1]
-		var head [record.HeaderBytes]byte
-		if n, _ := log.ReadAt(head[:], last.position); n == len(head) {
-			if h, err := record.ParseHeader(head[:]); err == nil && h.BaseOffset == last.offset {
-				break
-			}
-		}
-		rows = rows[:len(rows)-1]
-	}
-	return rows
+	err := s.writer.Close()
+	s.writer = nil
+	return err
 }
 
-// walk reads batch headers from the last row to limit, adding rows. It returns
-// the rows, the position behind the last whole batch and the next offset.
-func (s *segment) walk(f vfs.File, rows []row, limit int64) ([]row, int64, record.Offset, error) {
-	at := row{s.base, 0, minTime}
-	if len(rows) > 0 {
-		at = rows[len(rows)-1]
+// writeRows adds rows to the index files. Losing them costs time only, so they
+// are not synced while the segment grows.
+func (s *segment) writeRows(rows []entry, sync bool) error {
+	if len(rows) == 0 {
+		return nil
 	}
-	last, pos, next, maxTime := at.position, at.position, at.offset, at.maxTime
-	var head [record.HeaderBytes]byte
-	for pos < limit {
-		if n, err := f.ReadAt(head[:], pos); n < len(head) {
-			if limit-pos < int64(len(head)) {
-				return rows, pos, next, nil // less than a header: torn
-			}
-			return rows, pos, next, fmt.Errorf("read %s at %d: %w", s.name(), pos, err)
-		}
-		h, err := record.ParseHeader(head[:])
-		if err == nil && h.BaseOffset != next {
-			err = fmt.Errorf("%w: base offset %d where %d is expected", record.ErrCorrupt, h.BaseOffset, next)
-		}
-		if err != nil || h.LastOffsetDelta < 0 {
-			return rows, pos, next, &CorruptError{s.name(), pos, err}
-		}
-		if pos+int64(h.SizeBytes()) > limit {
-			return rows, pos, next, nil
-		}
-		if pos-last >= indexInterval {
-			rows = append(rows, row{h.BaseOffset, pos, maxTime})
-			last = pos
-		}
-		maxTime = max(maxTime, h.MaxTimestamp)
-		pos += int64(h.SizeBytes())
-		next = h.NextOffset()
+	var offsets, times []byte
+	for i, e := range rows {
+		offsets = appendOffsetRow(offsets, s.base, s.indexed+i, e)
+		times = appendTimeRow(times, s.base, s.indexed+i, e)
 	}
-	return rows, pos, next, nil
+	if err := writeAt(s.fs, s.indexPath(), offsets, int64(s.indexed)*rowBytes, sync); err != nil {
+		return err
+	}
+	if err := writeAt(s.fs, s.timePath(), times, int64(s.indexed)*rowBytes, sync); err != nil {
+		return err
+	}
+	s.indexed += len(rows)
+	return nil
 }
 
-// newest is the largest timestamp of a closed segment.
-func (s *segment) newest(f vfs.File) (int64, error) {
-	rows, err := s.lookup(f)
-	if err != nil {
-		return 0, err
-	}
-	from := row{s.base, 0, minTime}
-	if len(rows) > 0 {
-		from = rows[len(rows)-1]
-	}
-	newest := from.maxTime
-	err = eachHeader(f, s, from.position, s.size.Load(), func(h record.Header, _ int64) bool {
-		newest = max(newest, h.MaxTimestamp)
-		return true
-	})
-	return newest, err
-}
-
-// eachHeader visits batch headers from a position on until visit says stop.
-func eachHeader(f vfs.File, s *segment, pos, limit int64, visit func(record.Header, int64) bool) error {
-	var head [record.HeaderBytes]byte
-	for pos < limit {
-		if n, err := f.ReadAt(head[:], pos); n < len(head) {
-			return fmt.Errorf("read %s at %d: %w", s.name(), pos, err)
-		}
-		h, err := record.ParseHeader(head[:])
+// cutRows makes the index files end after the first n rows.
+func (s *segment) cutRows(n int) error {
+	s.indexed = n
+	for _, name := range []string{s.indexPath(), s.timePath()} {
+		f, err := s.fs.Open(name, vfs.Mode{Write: true, Create: true})
 		if err != nil {
-			return &CorruptError{s.name(), pos, err}
+			return err
 		}
-		if !visit(h, pos) {
-			return nil
+		if err := errors.Join(f.Truncate(int64(n)*rowBytes), f.Close()); err != nil {
+			return err
 		}
-		pos += int64(h.SizeBytes())
 	}
 	return nil
 }
 
-// CorruptError names a batch that is not as it was written.
-type CorruptError struct {
-	File   string
-	Offset int64 // byte offset in the file
-	Cause  error
-}
-
-func (e *CorruptError) Error() string {
-	return fmt.Sprintf("segment %s is damaged at byte %d: %v", e.File, e.Offset, e.Cause)
-}
-func (e *CorruptError) Unwrap() error { return e.Cause }
-
-func exists(fsys vfs.FS, name string) bool {
-	_, err := fsys.Stat(name)
-	return !errors.Is(err, fs.ErrNotExist)
+func writeAt(fsys vfs.FS, name string, b []byte, off int64, sync bool) error {
+	f, err := fsys.Open(name, vfs.Mode{Write: true, Create: true})
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(b, off)
+	if err == nil && sync {
+		err = f.SyncData()
+	}
+	return errors.Join(err, f.Close())
 }

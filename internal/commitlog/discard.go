@@ -1,0 +1,41 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/tube-mq/tube/internal/vfs"
+)
+
+// Discard removes a partition's folder for good. It is renamed first, so that a
+// crash leaves either all of it or something that is plainly rubbish.
+func Discard(fsys vfs.FS, dir string) error {
+	gone := dir + deletedSuffix
+	err := fsys.Rename(dir, gone)
+	if err == nil {
+		err = fsys.SyncDir(path.Dir(dir))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("commit log: %w", err)
+	}
+	return RemoveDiscarded(fsys, gone)
+}
+
+// RemoveDiscarded removes what Discard renamed, in a crash's wake as well.
+func RemoveDiscarded(fsys vfs.FS, dir string) error {
+	names, err := fsys.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("commit log: %w", err)
+	}
+	for _, n := range names {
+		if err := fsys.Remove(path.Join(dir, n)); err != nil {
+			return fmt.Errorf("commit log: %w", err)
+		}
+	}
+	return fsys.Remove(dir)
+}
