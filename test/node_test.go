@@ -62,6 +62,7 @@ type node struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd has ended
 	log    *logBuffer
+	shared *kgo.Client // see mustProduceOne
 }
 
 // newNode starts a node on an empty folder and waits until it is ready.
