@@ -63,12 +63,20 @@ func (c *Config) setDefaults() {
 	}
 }
 
+const (
+	// maxOpenFiles of segments that readers keep open, over all partitions.
+	maxOpenFiles = 2000
+	// maxIndexBytes of segment indexes that readers keep in memory.
+	maxIndexBytes = 64 << 20
+)
+
 // Broker hosts partitions. Safe for use by many goroutines.
 type Broker struct {
 	cfg     Config
 	clock   func() time.Time
 	limits  record.Limits
 	flusher *flusher
+	files   *commitlog.OpenFiles // of all logs, for readers
 	full    atomic.Pointer[diskState]
 	metrics counters
 	// retention is the clock that retention goes by; started is when the broker did.
@@ -92,11 +100,18 @@ func (b *Broker) Damaged() int64 { return b.metrics.damaged.Load() }
 func (b *Broker) TailBytes() int64 { return b.flusher.tailBytes.Load() }
 
 // New starts a broker that hosts nothing yet.
-func New(cfg Config) *Broker {
+func New(cfg Config) (*Broker, error) {
 	cfg.setDefaults()
+	if err := cfg.FS.MkdirAll(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("broker: %w", err)
+	}
+	if err := cfg.FS.SyncDir(path.Dir(cfg.Dir)); err != nil {
+		return nil, fmt.Errorf("broker: sync %s: %w", path.Dir(cfg.Dir), err)
+	}
 	b := &Broker{
 		cfg: cfg, clock: cfg.Clock, limits: cfg.Limits,
 		flusher:    newFlusher(cfg.FlushBytes, cfg.TailBudgetBytes),
+		files:      commitlog.NewOpenFiles(maxOpenFiles, maxIndexBytes),
 		partitions: map[record.TopicPartition]*Partition{}, started: time.Now(),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -105,7 +120,7 @@ func New(cfg Config) *Broker {
 	b.done.Go(func() { b.retentionLoop(ctx) })
 	b.done.Go(func() { b.sweepLoop(ctx) })
 	b.done.Go(func() { b.watchDisk(ctx) })
-	return b
+	return b, nil
 }
 
 // Stop ends the background work. The replica host is closed by its owner.
@@ -125,6 +140,25 @@ func (b *Broker) Partition(id record.TopicPartition) (*Partition, bool) {
 
 // running is how long the broker has been up, by the monotonic clock.
 func (b *Broker) running() time.Duration { return time.Since(b.started) }
+
+// Waiting returns nil if every hosted partition is led by somebody or out of
+// service. Else w is woken when one of those that are not changes; stop ends that.
+func (b *Broker) Waiting(w Watcher) (stop func()) {
+	for _, p := range b.all() {
+		stop := p.Watch(w)
+		if p.damage.Load() == nil && p.group.Err() == nil && p.group.Status().Leader == 0 {
+			return stop
+		}
+		if s := p.group.Status(); p.damage.Load() == nil && p.group.Err() == nil && !s.Leading && s.Leader == p.replica {
+			return stop
+		}
+		stop()
+	}
+	return nil
+}
+
+// DiskFull is why produce is refused; nil while it is not.
+func (b *Broker) DiskFull() error { return b.admit() }
 
 func (b *Broker) all() []*Partition {
 	b.mu.RLock()
@@ -165,7 +199,7 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 			spec.Replica = r.ID
 		}
 	}
-	p := &Partition{id: id, broker: b, logger: spec.Logger}
+	p := &Partition{id: id, broker: b, logger: spec.Logger, replica: spec.Replica}
 	p.config.Store(&t.Config)
 	m := &machine{p: p, producers: newProducers(b.cfg.MaxProducers, b.cfg.ProducerExpiry.Milliseconds())}
 	p.machine, spec.Machine = m, m
@@ -205,7 +239,7 @@ func (p *Partition) openLog(t *meta.Topic) error {
 	l, err := commitlog.Open(commitlog.Config{
 		FS: p.broker.cfg.FS, Dir: path.Join(p.broker.cfg.Dir, p.id.String()),
 		SegmentBytes: t.Config.SegmentBytes, SegmentAge: t.Config.SegmentAge,
-		Start: m.start, Clock: p.broker.clock,
+		Start: m.start, Clock: p.broker.clock, Files: p.broker.files,
 	})
 	if err != nil {
 		return err
@@ -217,18 +251,21 @@ func (p *Partition) openLog(t *meta.Topic) error {
 // Unhost stops a replica and removes its data. Call it only when metadata says
 // that the topic was deleted or the replica moved away, never because the
 // partition is absent from metadata.
-func (b *Broker) Unhost(id record.TopicPartition) error {
+func (b *Broker) Unhost(id record.TopicPartition, group record.Group) error {
 	b.mu.Lock()
 	p, ok := b.partitions[id]
 	delete(b.partitions, id)
 	b.mu.Unlock()
 	if !ok {
-		return nil
+		if err := b.cfg.Host.Drop(group); err != nil {
+			return err
+		}
+	} else {
+		if err := b.cfg.Host.Remove(p.group); err != nil {
+			return err
+		}
+		p.wake()
 	}
-	if err := b.cfg.Host.Remove(p.group); err != nil {
-		return err
-	}
-	p.wake()
 	return commitlog.Discard(b.cfg.FS, path.Join(b.cfg.Dir, id.String()))
 }
 

@@ -76,7 +76,10 @@ func start(t *testing.T, dir string, topic *meta.Topic) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := New(Config{Node: 1, FS: vfs.OS{}, Dir: filepath.Join(dir, "data"), Host: host, Logger: logger, ReserveBytes: 1})
+	b, err := New(Config{Node: 1, FS: vfs.OS{}, Dir: filepath.Join(dir, "data"), Host: host, Logger: logger, ReserveBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := &rig{t, dir, host, b, topic}
 	if err := b.Host(topic, 0); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/tube-mq/tube/internal/commitlog"
 )
 
 // A partition's newest batches are in memory until somebody writes them to its
@@ -104,7 +106,7 @@ func (f *flusher) run() {
 		if p == nil {
 			return
 		}
-		if errors.Is(f.write(p), syscall.ENOSPC) {
+		if isFull(f.write(p)) {
 			select {
 			case <-time.After(fullRetry):
 				f.offer(p)
@@ -112,6 +114,10 @@ func (f *flusher) run() {
 			}
 		}
 	}
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, commitlog.ErrFull) || errors.Is(err, syscall.ENOSPC)
 }
 
 // next waits for a partition that has to be written; nil when stopping.
@@ -145,7 +151,7 @@ func (f *flusher) write(p *Partition) error {
 	f.account(p)
 	switch {
 	case err == nil:
-	case errors.Is(err, syscall.ENOSPC):
+	case isFull(err):
 		p.broker.diskFull(err)
 	default:
 		p.broker.storageFailed(p, err)

@@ -18,6 +18,7 @@ import (
 type Partition struct {
 	id      record.TopicPartition
 	broker  *Broker
+	replica record.ReplicaID // this node's
 	group   *replica.Group
 	machine *machine
 	log     commitLog

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/tube-mq/tube/internal/config"
+	"github.com/tube-mq/tube/internal/node"
 )
 
 // runningNode is a node that was started.
@@ -21,5 +22,5 @@ type runningNode interface {
 
 // startNode starts a node and returns when it serves.
 var startNode = func(ctx context.Context, cfg *config.Config, log *slog.Logger) (runningNode, error) {
-	return nil, &failure{exitFailed, "this build has no node in it", ""}
+	return node.Start(ctx, cfg, version(), log)
 }

@@ -76,6 +76,7 @@ type Group struct {
 	closed bool
 
 	status atomic.Pointer[Status]
+	damage atomic.Pointer[error] // set once
 
 	// old is what the last restart found; immutable.
 	old *recovered
@@ -115,6 +116,14 @@ func (g *Group) ID() record.Group { return g.spec.Group }
 
 // Status is what this replica knows of the leadership. Any goroutine may ask.
 func (g *Group) Status() Status { return *g.status.Load() }
+
+// Err is why the replica does not run: its data here is damaged; nil if it does.
+func (g *Group) Err() error {
+	if p := g.damage.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
 
 // Propose asks for an entry. See Proposal for how it is answered.
 func (g *Group) Propose(p Proposal) {

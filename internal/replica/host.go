@@ -137,6 +137,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	h.groups[spec.Group] = g
 	if damage != nil {
 		g.failed = fmt.Errorf("%w: %w", ErrDamaged, damage)
+		g.damage.Store(&g.failed)
 		spec.Logger.Error("replica not started: its data is damaged", "group", spec.Group, "err", damage)
 		return g, nil
 	}
@@ -183,9 +184,7 @@ func (h *Host) Remove(g *Group) error {
 	delete(h.ticking, g)
 	h.mu.Unlock()
 	h.close(g, ErrStopped)
-	done := make(chan error, 1)
-	h.writer.Submit(wal.Batch{Records: []wal.Record{{Kind: wal.KindRemoved, Group: g.ID()}}, Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
-	return <-done
+	return h.forget(g.ID())
 }
 
 // close ends a group: proposals under way are answered, the machine is closed.
@@ -209,6 +208,36 @@ func (h *Host) close(g *Group, reason error) {
 	if ok {
 		<-done
 	}
+}
+
+// Group finds a running group; nil if there is none.
+func (h *Host) Group(id record.Group) *Group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.groups[id]
+}
+
+// Written is how many bytes the write-ahead log has written since Open.
+func (h *Host) Written() uint64 { return h.wal.Written() }
+
+// Drop forgets what the last restart found of a group that will not be added:
+// call it only when metadata says that the group was deleted.
+func (h *Host) Drop(id record.Group) error {
+	h.mu.Lock()
+	_, found := h.recovered[id]
+	delete(h.recovered, id)
+	h.mu.Unlock()
+	if !found {
+		return nil
+	}
+	return h.forget(id)
+}
+
+// forget writes that a group is gone, so that no restart brings it back.
+func (h *Host) forget(id record.Group) error {
+	done := make(chan error, 1)
+	h.writer.Submit(wal.Batch{Records: []wal.Record{{Kind: wal.KindRemoved, Group: id}}, Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
+	return <-done
 }
 
 // Groups lists the running groups.

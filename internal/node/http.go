@@ -1,0 +1,49 @@
+package node
+
+import (
+	"errors"
+
+	"github.com/tube-mq/tube/internal/metrics"
+	"github.com/tube-mq/tube/internal/rpc"
+)
+
+var errStarting = errors.New("the node is starting or stopping")
+
+// serveHTTP opens the HTTP door before the data is recovered, so that health and
+// readiness can be asked from the first moment.
+func (n *Node) serveHTTP() error {
+	n.metrics = metrics.New(n.version, n.id.Node)
+	n.http = rpc.New(rpc.Config{
+		Self:    rpc.Self{Node: n.id.Node, Version: n.version, Started: n.started},
+		Cluster: cluster{n}, Events: n.meta,
+		Ready: func() error {
+			if !n.ready.Load() {
+				return errStarting
+			}
+			return nil
+		},
+		Metrics: n.metrics.Handler(), Pprof: n.cfg.Pprof, Logger: n.logger,
+	})
+	l := n.listeners[1]
+	n.background.Go(func() {
+		if err := n.http.Serve(l); err != nil {
+			n.logger.Error("HTTP door closed", "err", err)
+		}
+	})
+	return nil
+}
+
+// watchMetrics registers numbers that the parts of the node keep.
+func (n *Node) watchMetrics() {
+	n.metrics.Watch(
+		metrics.Value{Name: "tube_wal_written_bytes_total", Help: "Bytes written to the write-ahead log since the start, padding included.", Counter: true,
+			Read: func() float64 { return float64(n.host.Written()) }},
+		metrics.Value{Name: "tube_tail_bytes", Help: "Bytes of batches that are in memory and the write-ahead log, not in a segment yet.",
+			Read: func() float64 { return float64(n.broker.TailBytes()) }},
+		metrics.Value{Name: "tube_partitions_damaged", Help: "Partitions out of service because their data is damaged.",
+			Read: func() float64 { return float64(n.broker.Damaged()) }},
+		metrics.Value{Name: "tube_topics", Help: "Topics.", Read: func() float64 { return float64(len(n.meta.Image().Topics)) }},
+		metrics.Value{Name: "tube_kafka_open_connections", Help: "Open Kafka connections, as the door counts them.",
+			Read: func() float64 { return float64(n.kafka.Connections()) }},
+	)
+}
