@@ -51,8 +51,13 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// ErrClosed is the answer after Close.
-var ErrClosed = errors.New("wal: closed")
+var (
+	// ErrClosed is the answer after Close.
+	ErrClosed = errors.New("wal: closed")
+	// ErrFull: the disk has no room for the next file. Nothing was written of
+	// what was refused, and it can be tried again; a Writer does so by itself.
+	ErrFull = errors.New("wal: no room on disk for the next file")
+)
 
 // Log is the node's write-ahead log. append and sync are for one goroutine (the
 // Writer); the other methods may be called from any.
@@ -234,14 +239,9 @@ func (l *Log) begin(sizeBytes int64) error {
 			return l.fail(err)
 		}
 	}
-	f, err := l.cfg.FS.Open(name, vfs.Mode{Create: true, Direct: true})
+	f, err := l.openNext(name, use == nil, sizeBytes)
 	if err != nil {
-		return l.fail(err)
-	}
-	if use == nil {
-		if err := f.Allocate(sizeBytes); err != nil {
-			return l.fail(fmt.Errorf("no room for a file of %d bytes: %w", sizeBytes, err))
-		}
+		return err
 	}
 	if err := l.cfg.FS.SyncDir(l.cfg.Dir); err != nil {
 		return l.fail(err)
@@ -262,6 +262,23 @@ func (l *Log) begin(sizeBytes int64) error {
 	l.mu.Unlock()
 	l.prepare()
 	return nil
+}
+
+// openNext opens a file for writing and, if it is new, takes its room.
+func (l *Log) openNext(name string, fresh bool, sizeBytes int64) (vfs.File, error) {
+	f, err := l.cfg.FS.Open(name, vfs.Mode{Create: true, Direct: true})
+	if err == nil && fresh {
+		if err = f.Allocate(sizeBytes); err != nil {
+			err = errors.Join(err, f.Close(), l.cfg.FS.Remove(name))
+		}
+	}
+	switch {
+	case err == nil:
+		return f, nil
+	case fresh && vfs.IsFull(err):
+		return nil, fmt.Errorf("%w (%d bytes): %w", ErrFull, sizeBytes, err)
+	}
+	return nil, l.fail(err)
 }
 
 // prepare makes a zeroed spare in the background if there is none: a block
@@ -286,8 +303,13 @@ func (l *Log) prepare() {
 	})
 }
 
-func (l *Log) makeSpare() (spare, error) {
+func (l *Log) makeSpare() (s spare, err error) {
 	name := path.Join(l.cfg.Dir, preparingName)
+	defer func() {
+		if err != nil { // a part of it would hold room that others may need
+			_ = l.cfg.FS.Remove(name)
+		}
+	}()
 	f, err := l.cfg.FS.Open(name, vfs.Mode{Create: true, Direct: true})
 	if err != nil {
 		return spare{}, err
@@ -306,7 +328,7 @@ func (l *Log) makeSpare() (spare, error) {
 	if err := f.Sync(); err != nil {
 		return spare{}, err
 	}
-	s := spare{spareName(0), l.cfg.FileBytes}
+	s = spare{spareName(0), l.cfg.FileBytes}
 	return s, l.cfg.FS.Rename(name, path.Join(l.cfg.Dir, s.name))
 }
 

@@ -1,8 +1,12 @@
 package wal
 
 import (
+	"errors"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/tube-mq/tube/internal/record"
 )
 
 // Batch is what one group wants written together.
@@ -11,9 +15,11 @@ type Batch struct {
 	// Sync asks for an answer only after the records are durable; without it
 	// they are answered once written.
 	Sync bool
-	// Done is called once, in the order of submission among batches of the same
-	// kind, from the writer's goroutine: it must be cheap. positions has one for
-	// each record.
+	// Done is called once, from the writer's goroutine: it must be cheap.
+	// positions has one for each record. The batches of one group (that of the
+	// first record) are answered in the order of submission, and a batch without
+	// records after everything submitted before it was; but a batch that asks for
+	// no sync may be answered before another group's that does.
 	Done func(positions []Position, err error)
 }
 
@@ -39,12 +45,15 @@ type Writer struct {
 	done    chan struct{}
 
 	marked bool // the last block is a mark
-	timer  *time.Timer
+	// waiting are the groups with a batch in this round that waits for the sync.
+	waiting map[record.Group]struct{}
+	stop    chan struct{} // closed by Close
+	timer   *time.Timer
 }
 
 // NewWriter starts the writer of a log.
 func NewWriter(l *Log) *Writer {
-	w := &Writer{log: l, done: make(chan struct{}), marked: true}
+	w := &Writer{log: l, done: make(chan struct{}), stop: make(chan struct{}), marked: true, waiting: map[record.Group]struct{}{}}
 	w.change = sync.NewCond(&w.mu)
 	w.timer = time.AfterFunc(time.Hour, w.idle)
 	w.timer.Stop()
@@ -147,17 +156,13 @@ func (w *Writer) write(round []Batch) {
 	}
 	var err error
 	if records > 0 || !w.marked {
-		err = w.log.append(round, positions)
+		err = w.append(round, positions)
 		w.marked = records == 0
 	}
 	if err == nil && !sync {
 		w.log.expose()
 	}
-	for i, b := range round {
-		if !b.Sync {
-			b.Done(positions[i], err)
-		}
-	}
+	w.answerWritten(round, positions, err)
 	if !sync {
 		return
 	}
@@ -166,16 +171,97 @@ func (w *Writer) write(round []Batch) {
 	}
 	w.log.expose()
 	for i, b := range round {
-		if b.Sync {
+		if b.Done != nil {
 			b.Done(positions[i], err)
 		}
 	}
 }
 
+// answerWritten answers the batches that need not wait for the sync: neither
+// for their own sake nor to keep the order.
+func (w *Writer) answerWritten(round []Batch, positions [][]Position, err error) {
+	clear(w.waiting)
+	waits, barrier := false, false // any batch; one without records
+	for i := range round {
+		b := &round[i]
+		late := b.Sync || barrier
+		if len(b.Records) == 0 {
+			late = late || waits
+			barrier = late
+		} else {
+			g := b.Records[0].Group
+			if _, behind := w.waiting[g]; behind {
+				late = true
+			}
+			if late {
+				w.waiting[g] = struct{}{}
+			}
+		}
+		if late {
+			waits = true
+			continue
+		}
+		if b.Done != nil {
+			b.Done(positions[i], err)
+			b.Done = nil
+		}
+	}
+}
+
+// fullRetry is how often a full disk is tried again.
+const fullRetry = 100 * time.Millisecond
+
+// append writes a round as one block. While the disk is full it waits, and
+// answers batches without records that ask for no sync: everything written
+// before has been answered, and a checkpoint, which can make room, needs to know.
+func (w *Writer) append(round []Batch, positions [][]Position) error {
+	for {
+		err := w.log.append(round, positions)
+		if !errors.Is(err, ErrFull) {
+			return err
+		}
+		for i := range round {
+			if b := &round[i]; isBarrier(b) && b.Done != nil {
+				b.Done(nil, nil)
+				b.Done = nil
+			}
+		}
+		for _, b := range w.takeBarriers() {
+			b.Done(nil, nil)
+		}
+		t := time.NewTimer(fullRetry)
+		select {
+		case <-w.stop:
+			t.Stop()
+			return err
+		case <-t.C:
+		}
+	}
+}
+
+func isBarrier(b *Batch) bool { return len(b.Records) == 0 && !b.Sync }
+
+func (w *Writer) takeBarriers() (out []Batch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending = slices.DeleteFunc(w.pending, func(b Batch) bool {
+		if !isBarrier(&b) {
+			return false
+		}
+		out = append(out, b)
+		w.bytes = max(0, w.bytes-sizeOf(b))
+		return true
+	})
+	return out
+}
+
 // Close writes what is pending, leaves a mark that says so, and closes the log.
 func (w *Writer) Close() error {
 	w.mu.Lock()
-	w.stopped = true
+	if !w.stopped {
+		w.stopped = true
+		close(w.stop)
+	}
 	w.change.Broadcast()
 	w.mu.Unlock()
 	<-w.done

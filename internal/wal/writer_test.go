@@ -1,0 +1,224 @@
+package wal
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/vfs"
+)
+
+func openTest(t *testing.T, cfg Config) (*Log, *Writer) {
+	t.Helper()
+	log, _, err := Open(cfg, func(Record) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log, NewWriter(log)
+}
+
+func entry(g record.Group, i record.Index, size int) []Record {
+	return []Record{{Kind: KindEntry, Group: g, Index: i, Data: make([]byte, size)}}
+}
+
+// slow has the first sync take long, so that what is submitted meanwhile is
+// written in one go.
+func slow(f *vfs.Faulty) {
+	f.Inject(vfs.Fault{Ops: vfs.OpSyncData, Path: ".wal", Times: 1, Delay: time.Second})
+}
+
+// What a group was answered is in the order of what it asked for: a batch that
+// need not be durable does not overtake one of the same group that must be (a
+// vote), nor does a barrier overtake anything.
+func TestAnswersOfAGroupKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := vfs.NewFaulty(newMem(t))
+		_, w := openTest(t, testConfig(f))
+		defer w.Close()
+		slow(f)
+		var mu sync.Mutex
+		var got []string
+		submit := func(name string, b Batch) {
+			b.Done = func(_ []Position, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					name += err.Error()
+				}
+				got = append(got, name)
+			}
+			w.Submit(b)
+		}
+		submit("first", Batch{Records: entry(9, 1, 10), Sync: true})
+		synctest.Wait() // it is being synced
+		submit("other relaxed", Batch{Records: entry(3, 1, 10)})
+		submit("vote", Batch{Records: entry(1, 1, 10), Sync: true})
+		submit("relaxed", Batch{Records: entry(1, 2, 10)})
+		submit("third relaxed", Batch{Records: entry(2, 1, 10)})
+		submit("barrier", Batch{})
+		submit("behind barrier", Batch{Records: entry(2, 2, 10)})
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		at := func(name string) int { return slices.Index(got, name) }
+		if len(got) != 7 || at("relaxed") < at("vote") || at("barrier") < at("vote") || at("behind barrier") < at("barrier") {
+			t.Errorf("answered in the order %q", got)
+		}
+		if at("other relaxed") > at("vote") || at("third relaxed") > at("vote") {
+			t.Errorf("other groups' relaxed batches waited for a sync: %q", got)
+		}
+	})
+}
+
+// A write or sync that failed is the end: it is not tried again, everything from
+// then on gets the same error, and the owner is told once.
+func TestFailedSyncOrWriteIsFinal(t *testing.T) {
+	for _, op := range []vfs.OpKind{vfs.OpWrite, vfs.OpSyncData} {
+		t.Run(op.String(), func(t *testing.T) {
+			f := vfs.NewFaulty(newMem(t))
+			cfg := testConfig(f)
+			told := 0
+			cfg.OnFail = func(error) { told++ }
+			log, w := openTest(t, cfg)
+			_, hits := f.Inject(vfs.Fault{Ops: op, Path: fileName(1), Times: 1, Err: syscall.EIO, ShortBytes: 100})
+			var first error
+			for i := range record.Index(3) {
+				done := make(chan error, 1)
+				w.Submit(Batch{Records: entry(1, i+1, 100), Sync: true, Done: func(_ []Position, err error) { done <- err }})
+				err := <-done
+				if !errors.Is(err, syscall.EIO) || first != nil && err != first {
+					t.Fatalf("batch %d: %v, before: %v", i, err, first)
+				}
+				first = err
+			}
+			if hits() != 1 || told != 1 {
+				t.Errorf("struck %d times, owner told %d times", hits(), told)
+			}
+			if err := log.Forget(Position{File: 99}); !errors.Is(err, syscall.EIO) {
+				t.Errorf("Forget after the failure: %v", err)
+			}
+			if err := w.Close(); !errors.Is(err, syscall.EIO) {
+				t.Errorf("Close after the failure: %v", err)
+			}
+		})
+	}
+}
+
+// A full disk holds the log up before anything of a batch is written, without
+// ending it; a barrier gets through, so that a checkpoint can make room; when
+// there is room it goes on by itself.
+func TestFullDiskHoldsUpAndRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := newMem(t)
+		cfg := testConfig(mem)
+		cfg.OnFail = func(err error) { t.Errorf("the log ended: %v", err) }
+		log, w := openTest(t, cfg)
+		synctest.Wait() // the spare is made
+		mem.SetCapacity(1)
+		var mu sync.Mutex
+		answered := 0
+		submit := func(b Batch) {
+			b.Done = func(_ []Position, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				answered++
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			w.Submit(b)
+		}
+		const batches = 30 // more than the file and its spare hold
+		for i := range record.Index(batches) {
+			submit(Batch{Records: entry(1, i+1, 8000), Sync: true})
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		mu.Lock()
+		held := answered
+		mu.Unlock()
+		if held == 0 || held == batches {
+			t.Fatalf("%d of %d answered on a full disk", held, batches)
+		}
+		submit(Batch{})
+		time.Sleep(time.Second)
+		mu.Lock()
+		if answered != held+1 {
+			t.Errorf("the barrier was held up too")
+		}
+		mu.Unlock()
+		if err := log.Forget(log.Position()); err != nil {
+			t.Error(err)
+		}
+		mem.SetCapacity(0)
+		time.Sleep(time.Second)
+		mu.Lock()
+		if answered != batches+1 {
+			t.Errorf("%d of %d answered after there was room", answered, batches+1)
+		}
+		mu.Unlock()
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		got, rec, err := replayed(mem)
+		if err != nil || len(rec.Damage) > 0 || len(got) == 0 || got[len(got)-1].Index != batches {
+			t.Errorf("%d records, %v, %v", len(got), rec.Damage, err)
+		}
+	})
+}
+
+// A start on a full disk says so, and can be tried again.
+func TestOpenOnAFullDisk(t *testing.T) {
+	mem := newMem(t)
+	mem.SetCapacity(8 << 10)
+	if _, _, err := Open(testConfig(mem), nil); !errors.Is(err, ErrFull) {
+		t.Fatalf("%v", err)
+	}
+	mem.SetCapacity(0)
+	_, w := openTest(t, testConfig(mem))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Submit blocks while too much waits, and no longer.
+func TestQueueIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := vfs.NewFaulty(newMem(t))
+		cfg := testConfig(f)
+		cfg.QueueBytes = 4000
+		_, w := openTest(t, cfg)
+		slow(f)
+		done := func(_ []Position, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		w.Submit(Batch{Records: entry(1, 1, 10), Sync: true, Done: done})
+		synctest.Wait()
+		submitted := make(chan int, 10)
+		go func() {
+			for i := range 6 {
+				w.Submit(Batch{Records: entry(1, record.Index(i+2), 1500), Done: done})
+				submitted <- i
+			}
+		}()
+		synctest.Wait()
+		if n := len(submitted); n != 2 {
+			t.Errorf("%d batches of 1500 bytes wait, the limit is 4000 bytes", n)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := len(submitted); n != 6 {
+			t.Errorf("%d of 6 submitted", n)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
