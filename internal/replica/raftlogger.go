@@ -3,7 +3,6 @@ package replica
 import (
 	"fmt"
 	"log/slog"
-	"os"
 )
 
 // raftLogger lets raft speak through slog. What raft calls info is detail to an
@@ -20,7 +19,7 @@ func (l raftLogger) Warningf(format string, v ...any) {
 }
 func (l raftLogger) Error(v ...any)                 { l.log.Error(fmt.Sprint(v...)) }
 func (l raftLogger) Errorf(format string, v ...any) { l.log.Error(fmt.Sprintf(format, v...)) }
-func (l raftLogger) Fatal(v ...any)                 { l.log.Error(fmt.Sprint(v...)); os.Exit(1) }
+func (l raftLogger) Fatal(v ...any)                 { panic(fmt.Sprint(v...)) }
 func (l raftLogger) Fatalf(format string, v ...any) { l.Fatal(fmt.Sprintf(format, v...)) }
 func (l raftLogger) Panic(v ...any)                 { panic(fmt.Sprint(v...)) }
 func (l raftLogger) Panicf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }
