@@ -50,7 +50,8 @@ func batchOf(pid record.ProducerID, sequence int32, timeMillis int64, values ...
 }
 
 type rig struct {
-	t    *testing.T
+	t    testing.TB
+	fs   vfs.FS
 	dir  string
 	host *replica.Host
 	*Broker
@@ -69,18 +70,23 @@ func testTopic(change func(*meta.TopicConfig)) *meta.Topic {
 	return t
 }
 
-func start(t *testing.T, dir string, topic *meta.Topic) *rig {
+func start(t testing.TB, dir string, topic *meta.Topic) *rig {
+	t.Helper()
+	return startOn(t, vfs.OS{}, dir, topic)
+}
+
+func startOn(t testing.TB, fsys vfs.FS, dir string, topic *meta.Topic) *rig {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	host, err := replica.Open(replica.Config{FS: vfs.OS{}, Dir: dir, Logger: logger, WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}})
+	host, err := replica.Open(replica.Config{FS: fsys, Dir: dir, Logger: logger, WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := New(Config{Node: 1, FS: vfs.OS{}, Dir: filepath.Join(dir, "data"), Host: host, Logger: logger, ReserveBytes: 1})
+	b, err := New(Config{Node: 1, FS: fsys, Dir: filepath.Join(dir, "data"), Host: host, Logger: logger, ReserveBytes: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t, dir, host, b, topic}
+	r := &rig{t, fsys, dir, host, b, topic}
 	if err := b.Host(topic, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +141,7 @@ func (r *rig) stop() {
 func (r *rig) restart() *rig {
 	r.t.Helper()
 	r.stop()
-	return start(r.t, r.dir, r.topic)
+	return startOn(r.t, r.fs, r.dir, r.topic)
 }
 
 func (r *rig) produce(batch []byte) ProduceResult {
