@@ -19,6 +19,8 @@ type CorruptionError struct {
 	Group  record.Group // 0: not readable
 	Check  uint32       // GroupCheck of the group if that is readable, else 0
 	Cause  error
+
+	at Position
 }
 
 func (e *CorruptionError) Error() string {
@@ -177,7 +179,7 @@ func (s *scan) run() error {
 // damage notes that something durable is not there; b is what stands in its place.
 func (s *scan) damage(at Position, b []byte, cause error) {
 	g, check := damagedGroup(b)
-	s.rec.Damage = append(s.rec.Damage, &CorruptionError{fileName(at.File), at.Offset, g, check, cause})
+	s.rec.Damage = append(s.rec.Damage, &CorruptionError{fileName(at.File), at.Offset, g, check, cause, at})
 }
 
 // limit says how far file i was written, if a later file tells; last reports
