@@ -104,8 +104,8 @@ func createTopic(ctx context.Context, broker, topic string, partitions int) erro
 			return fmt.Errorf("create topic %s: %w", topic, err)
 		}
 		for {
-			topics, err := a.ListTopics(ctx, topic)
-			if err == nil && len(topics[topic].Partitions) == partitions && allLed(topics[topic]) {
+			led, err := ledPartitions(ctx, broker, topic)
+			if led == partitions {
 				return nil
 			}
 			if ctx.Err() != nil {
@@ -116,13 +116,19 @@ func createTopic(ctx context.Context, broker, topic string, partitions int) erro
 	})
 }
 
-func allLed(t kadm.TopicDetail) bool {
-	for _, p := range t.Partitions {
-		if p.Leader < 0 || p.Err != nil {
-			return false
+// ledPartitions counts the partitions of a topic that have a leader. It asks
+// with a client of its own, as one that is used again answers from its cache.
+func ledPartitions(ctx context.Context, broker, topic string) (led int, err error) {
+	err = withAdmin(ctx, broker, func(ctx context.Context, a *kadm.Client) error {
+		topics, err := a.ListTopics(ctx, topic)
+		for _, p := range topics[topic].Partitions {
+			if p.Leader >= 0 && p.Err == nil {
+				led++
+			}
 		}
-	}
-	return true
+		return err
+	})
+	return led, err
 }
 
 func deleteTopic(ctx context.Context, broker, topic string) error {

@@ -85,7 +85,6 @@ func (r *nullReader) next(size int) []byte {
 
 func (r *nullReader) int16() int16 { return int16(binary.BigEndian.Uint16(r.next(2))) }
 func (r *nullReader) int32() int32 { return int32(binary.BigEndian.Uint32(r.next(4))) }
-func (r *nullReader) int64() int64 { return int64(binary.BigEndian.Uint64(r.next(8))) }
 
 // count reads an array's length; each element has at least four bytes.
 func (r *nullReader) count() int32 {

@@ -14,14 +14,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
-const (
-	readyTimeout = 5 * time.Minute // for a node to be ready, recovery included
-	stopTimeout  = time.Minute     // for a node to stop by itself
-)
+// readyTimeout is for a node to be ready, recovery included.
+const readyTimeout = 5 * time.Minute
 
 // server is a broker in a process of its own.
 type server struct {
@@ -116,19 +113,6 @@ func (s *server) waitReady(ctx context.Context, begin time.Time) error {
 		}
 	}
 	return fmt.Errorf("the node was not ready within %v: %s", readyTimeout, s.log)
-}
-
-// stop asks the server to end, and kills it if it does not.
-func (s *server) stop() {
-	if s == nil {
-		return
-	}
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-s.exited:
-	case <-time.After(stopTimeout):
-		s.kill()
-	}
 }
 
 // kill is kill -9.
