@@ -81,8 +81,8 @@ func (l *Log) Cut(end record.Offset) error {
 	defer l.io.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock() // nobody else is here yet
-	if l.ready {
-		return fmt.Errorf("commit log %s: cut twice", l.dir)
+	if l.ready || l.failed != nil {
+		return fmt.Errorf("commit log %s: already cut, or closed", l.dir)
 	}
 	l.start = min(l.start, end)
 	if err := l.setAside(end); err != nil {

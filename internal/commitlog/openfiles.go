@@ -190,7 +190,7 @@ func resume(s *segment, f vfs.File, rows []entry, end record.Offset, sizeBytes, 
 		r.next, r.pos, r.maxTime = s.base+record.Offset(last.rel), int64(last.pos), last.before
 	}
 	r.pos, r.next, err = walk(f, s.path, r.pos, r.next, sizeBytes, verify, func(h record.Header, pos int64) bool {
-		if h.BaseOffset >= end {
+		if n := len(rows); h.BaseOffset >= end || n > 0 && pos == int64(rows[n-1].pos) && h.LeaderEpoch != rows[n-1].epoch {
 			return false
 		}
 		r.add(h, pos)

@@ -60,6 +60,9 @@ func (l *Log) wasDropped(s *segment) bool {
 	return s.dropped
 }
 
+// errEpoch: a batch has not the leader epoch that it must have.
+var errEpoch = fmt.Errorf("%w: leader epoch", record.ErrCorrupt)
+
 // fileRead is a read from one segment's file.
 type fileRead struct {
 	seg       *segment
@@ -121,8 +124,9 @@ func (l *Log) readFile(r *fileRead) (Chunk, error) {
 	}
 	c, err := l.readAt(of, r)
 	var damage *CorruptError
-	if closed && errors.As(err, &damage) {
+	if closed && errors.As(err, &damage) && !errors.Is(err, errEpoch) {
 		// The index may be to blame: once more with one made from the segment.
+		// Not for an epoch, which a new index would take from the damaged batch.
 		ix := l.shared.indexOf(of, r.next, r.sizeBytes, l.interval, true)
 		if ix.damage != nil && r.offset >= ix.brokenAt {
 			return Chunk{}, ix.damage
@@ -220,7 +224,7 @@ func (c *cursor) header(of *openFile) (record.Header, error) {
 		c.entry++
 	}
 	if want := c.r.entries[c.entry].epoch; err == nil && h.LeaderEpoch != want {
-		err = fmt.Errorf("%w: leader epoch %d, the index has %d", record.ErrCorrupt, h.LeaderEpoch, want)
+		err = fmt.Errorf("%w: %d, the index has %d", errEpoch, h.LeaderEpoch, want)
 	}
 	if err != nil {
 		return h, c.corrupt(err)

@@ -14,17 +14,22 @@ const walkWindowBytes = 256 << 10
 
 // walk goes over the batches of a segment's file from pos, where offset next
 // begins, to sizeBytes, or until visit returns false. Each must begin where the
-// one before ends and carry the next offset; with verify its CRC must fit too.
+// one before ends, carry the next offset and no older leader epoch; with verify
+// its CRC must fit too.
 // It returns how far it got; the error is a *CorruptError.
 func walk(f vfs.File, file string, pos int64, next record.Offset, sizeBytes int64, verify bool, visit func(h record.Header, pos int64) bool) (int64, record.Offset, error) {
 	w := window{f: f, sizeBytes: sizeBytes}
 	defer w.close()
+	epoch := record.Epoch(-1)
 	for pos < sizeBytes {
 		b, err := w.at(pos, record.HeaderBytes)
 		if err != nil {
 			return pos, next, &CorruptError{file, pos, err}
 		}
 		h, err := headerAt(b, next, sizeBytes-pos)
+		if err == nil && h.LeaderEpoch < epoch {
+			err = fmt.Errorf("%w: %d behind %d", errEpoch, h.LeaderEpoch, epoch)
+		}
 		if err == nil && verify {
 			if b, err = w.at(pos, h.SizeBytes()); err == nil {
 				_, err = record.Verify(b)
@@ -37,7 +42,7 @@ func walk(f vfs.File, file string, pos int64, next record.Offset, sizeBytes int6
 			break
 		}
 		pos += int64(h.SizeBytes())
-		next = h.NextOffset()
+		next, epoch = h.NextOffset(), h.LeaderEpoch
 	}
 	return pos, next, nil
 }
