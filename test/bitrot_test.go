@@ -20,7 +20,7 @@ import (
 // written once and copied for each case.
 func rotten(t *testing.T) (n *node, records int) {
 	t.Helper()
-	n = newNode(t, "--wal-file-size=16MiB", "--checkpoint-every=64MiB")
+	n = newNode(t, "--wal-file-size=16MiB", "--max-frame-size=8MiB", "--checkpoint-every=64MiB")
 	n.createTopic("t", 2, "segment.bytes", "10000000")
 	value := make([]byte, 50_000)
 	for i := range value {

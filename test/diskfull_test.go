@@ -35,7 +35,7 @@ func TestAFullDiskStopsProducersAloneAndForAWhile(t *testing.T) {
 	disk := smallDisk(t, 256<<20)
 	// A file of somebody else's takes most of it.
 	ballast := filepath.Join(disk, "ballast")
-	n := prepareNode(t, filepath.Join(disk, "data"), "--disk-reserve=32MiB", "--wal-file-size=16MiB", "--checkpoint-every=64MiB")
+	n := prepareNode(t, filepath.Join(disk, "data"), "--disk-reserve=32MiB", "--wal-file-size=16MiB", "--max-frame-size=8MiB", "--checkpoint-every=64MiB")
 	n.start()
 	n.createTopic("t", 1)
 	n.mustProduce("t", values(0, 100))
@@ -90,7 +90,7 @@ func TestAFullDiskStopsProducersAloneAndForAWhile(t *testing.T) {
 // clear word and is right after a restart.
 func TestANodeThatMetAFullDiskIsRightAfterwards(t *testing.T) {
 	disk := smallDisk(t, 128<<20)
-	n := prepareNode(t, filepath.Join(disk, "data"), "--disk-reserve=0", "--wal-file-size=16MiB", "--checkpoint-every=64MiB")
+	n := prepareNode(t, filepath.Join(disk, "data"), "--disk-reserve=0", "--wal-file-size=16MiB", "--max-frame-size=8MiB", "--checkpoint-every=64MiB")
 	n.start()
 	n.createTopic("t", 1)
 	cl := n.client(kgo.DefaultProduceTopic("t"), kgo.RecordRetries(1), kgo.RecordDeliveryTimeout(5*time.Second), kgo.ProducerBatchCompression(kgo.NoCompression()))

@@ -2,6 +2,6 @@
 // process on free loopback ports, talks to it with the clients that users have
 // (franz-go, sarama, kcat) and with raw sockets, kills it and starts it again.
 //
-// A test gets a node from newNode, which ends with the test. TUBE_BINARY names a
+// A test gets a node from newNode, which ends with the test. TEST_TUBE names a
 // binary to test instead of the one built from this tree.
 package test

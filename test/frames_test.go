@@ -127,8 +127,7 @@ func TestNonsenseOnAConnectionHarmsNobodyElse(t *testing.T) {
 		"commit, cut":              frame(8, 2, 0, 1, 'g'),
 	} {
 		t.Run(name, func(t *testing.T) {
-			n.t = t
-			by.n.t = t
+			n.use(t)
 			c := n.dial()
 			// A size that promises more than comes is a slow sender; hanging up says that it is over.
 			_, _ = c.Write(request)
@@ -146,7 +145,6 @@ func TestNonsenseOnAConnectionHarmsNobodyElse(t *testing.T) {
 			by.check()
 		})
 	}
-	n.t, by.n.t = t, t
 	if now := n.memory(); now > 300<<20 {
 		t.Errorf("the node uses %d MiB after nonsense", now>>20)
 	}
@@ -234,6 +232,7 @@ func TestDamagedBatchesAreRefused(t *testing.T) {
 		"a control batch":         {func(b []byte) []byte { b[22] |= 0x20; return seal(b) }, []int16{2, 87}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			n.use(t)
 			code := n.produceRaw(t, "t", c.damage(oneRecordBatch()))
 			for _, ok := range c.codes {
 				if code == ok {

@@ -24,6 +24,7 @@ func TestAGroupSharesATopicWithEveryBalancer(t *testing.T) {
 	for name, balancer := range balancers {
 		t.Run(name, func(t *testing.T) {
 			const partitions, records = 6, 600
+			n.use(t)
 			topic := "t-" + name
 			n.createTopic(topic, partitions)
 			var mu sync.Mutex

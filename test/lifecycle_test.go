@@ -99,7 +99,7 @@ func refuses(t *testing.T, n *node, words ...string) {
 
 func TestASecondProcessOnTheSameFolderIsRefused(t *testing.T) {
 	n := newNode(t)
-	refuses(t, prepareNode(t, n.dir), n.dir, "another")
+	refuses(t, prepareNode(t, n.dir), n.dir, "in use")
 	n.alive()
 	n.mustProduce("t", values(0, 1))
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,7 +34,7 @@ var tubeBinary, noBinary string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	if tubeBinary = os.Getenv("TUBE_BINARY"); tubeBinary != "" {
+	if tubeBinary = os.Getenv("TEST_TUBE"); tubeBinary != "" {
 		return m.Run()
 	}
 	dir, err := os.MkdirTemp("", "tube-test-")
@@ -96,6 +97,7 @@ func (n *node) launch() {
 	args := append([]string{"start", "--data", n.dir, "--kafka", n.kafka, "--http", n.http, "--peer", n.peer}, n.flags...)
 	n.cmd = exec.Command(tubeBinary, args...)
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
+	n.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TUBE_") }) // settings
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatalf("start the node: %v", err)
@@ -176,6 +178,13 @@ func (n *node) alive() {
 		n.t.Fatalf("the node has ended with %v; it said:\n%s", n.cmd.ProcessState, n.log)
 	default:
 	}
+}
+
+// use makes a subtest the one that fails, and that clients end with.
+func (n *node) use(t *testing.T) {
+	before := n.t
+	n.t = t
+	t.Cleanup(func() { n.t = before })
 }
 
 // client connects a franz-go client, closed with the test.

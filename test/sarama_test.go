@@ -30,6 +30,7 @@ func eachSaramaVersion(t *testing.T, test func(t *testing.T, n *node, c *sarama.
 	n := newNode(t)
 	for name, version := range saramaVersions {
 		t.Run(name, func(t *testing.T) {
+			n.use(t)
 			topic := "t-" + name
 			n.createTopic(topic, 2)
 			test(t, n, saramaConfig(version), topic)
