@@ -23,10 +23,10 @@ type run struct {
 // The log behaves like a list of batches, whatever is done in whatever order,
 // and comes back from a crash at any point with all that a checkpoint covered.
 func TestLogAgainstModel(t *testing.T) {
-	seeds(t, 12, func(t *testing.T, rng *rand.Rand) {
+	seeds(t, 8, func(t *testing.T, rng *rand.Rand) {
 		r := &run{model: &model{}, fs: vfs.NewMem()}
 		r.log = openLog(t, testConfig(r.fs), 0)
-		for range 600 {
+		for range 400 {
 			r.step(t, rng)
 		}
 		r.checkAll(t, r.log.Read, r.start, r.end())

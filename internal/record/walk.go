@@ -12,13 +12,23 @@ import (
 //	header count, then per header: key length, key, value length (−1: null), value
 
 // varint reads one zigzag varint at b[at:] and returns the position after it,
-// or −1 if there is none of at most ten bytes.
+// or −1 if there is none of at most ten bytes. Small enough to be inlined.
 func varint(b []byte, at int) (int64, int) {
-	if uint(at) < uint(len(b)) && b[at] < 0x80 { // by far the most common
-		return int64(b[at]>>1) ^ -int64(b[at]&1), at + 1
+	if uint(at) < uint(len(b)) {
+		if c := b[at]; c < 0x80 { // by far the most common
+			return int64(c>>1) ^ -int64(c&1), at + 1
+		}
 	}
-	if uint(at) > uint(len(b)) {
+	return longVarint(b, at)
+}
+
+func longVarint(b []byte, at int) (int64, int) {
+	if uint(at) >= uint(len(b)) {
 		return 0, -1
+	}
+	if at+1 < len(b) && b[at+1] < 0x80 { // two bytes
+		v := uint64(b[at]&0x7f) | uint64(b[at+1])<<7
+		return int64(v>>1) ^ -int64(v&1), at + 2
 	}
 	v, n := binary.Uvarint(b[at:])
 	if n <= 0 {
@@ -72,6 +82,13 @@ func checkRecord(r []byte, offsetDelta int64) string {
 	if at = skipBytes(r, at, -1); at < 0 {
 		return "bad value length"
 	}
+	if at == len(r)-1 && r[at] == 0 { // no headers: by far the most common
+		return ""
+	}
+	return checkHeaders(r, at)
+}
+
+func checkHeaders(r []byte, at int) string {
 	headers, at := varint(r, at)
 	if at < 0 || headers < 0 || headers > int64(len(r)-at) {
 		return "bad header count"
