@@ -130,21 +130,35 @@ func TestEntriesSurviveRestarts(t *testing.T) {
 	}
 }
 
-// A checkpoint that fails must not let the next one forget what it lacks.
+// A checkpoint that fails must not let the next one forget what it lacks: the
+// group that was to be in it is idle from then on, and the write-ahead log moves
+// on to other files.
 func TestFailedCheckpointForgetsNothing(t *testing.T) {
 	dir := t.TempDir()
 	h := openHost(t, vfs.OS{}, dir)
-	g, m := addTally(t, h, 1)
-	if _, err := g.ProposeWait(context.Background(), []byte("kept")); err != nil {
-		t.Fatal(err)
+	idle, m := addTally(t, h, 1)
+	busy, _ := addTally(t, h, 2)
+	propose := func(g *Group, data []byte) {
+		t.Helper()
+		if _, err := g.ProposeWait(context.Background(), data); err != nil {
+			t.Fatal(err)
+		}
 	}
+	propose(idle, []byte("kept"))
 	m.fail = fmt.Errorf("segment cannot be written")
 	if err := h.Checkpoint(); err == nil {
 		t.Fatal("a checkpoint was made although a machine could not settle")
 	}
 	m.fail = nil
+	for range 5 {
+		propose(busy, make([]byte, 600<<10))
+	}
+	began := h.wal.SizeBytes()
 	if err := h.Checkpoint(); err != nil {
 		t.Fatal(err)
+	}
+	if h.wal.SizeBytes() >= began {
+		t.Fatal("nothing was forgotten: the test shows nothing")
 	}
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
