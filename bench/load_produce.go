@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -107,6 +108,18 @@ func (s *sender) first(ctx context.Context) error {
 	defer cancel()
 	if err := s.client.ProduceSync(ctx, &kgo.Record{Value: s.value}).FirstErr(); err != nil {
 		return fmt.Errorf("produce the first record: %w", err)
+	}
+	if s.m.load.Acks1 {
+		return nil
+	}
+	// A client that finds no InitProducerId in the broker does without in silence,
+	// which would be another measurement.
+	id, _, err := s.client.ProducerID(ctx)
+	if err == nil && id < 0 {
+		err = errors.New("the broker gave no producer id")
+	}
+	if err != nil {
+		return fmt.Errorf("idempotent producing: %w", err)
 	}
 	return nil
 }

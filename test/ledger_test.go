@@ -107,7 +107,7 @@ func (l *ledger) problems(stored map[int32][]*kgo.Record) []string {
 	problems := append([]string{}, l.wrong...)
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 
-	firstAt := map[sent]place{}
+	firstAt := map[sent]*kgo.Record{}
 	found := map[place]sent{}
 	for partition, records := range stored {
 		last := map[uint32]uint64{} // writer → last number
@@ -122,10 +122,14 @@ func (l *ledger) problems(stored map[int32][]*kgo.Record) []string {
 				continue
 			}
 			s := sent{writer, number}
-			if before, ok := firstAt[s]; ok {
-				problem("message %v is stored twice: at %v and %v", s, before, at)
+			if r.ProducerID < 0 {
+				problem("message %v has no producer id: the client found the node unable and fell back", s)
 			}
-			firstAt[s], found[at] = at, s
+			if before, ok := firstAt[s]; ok {
+				problem("message %v is stored twice: at partition %d offset %d by producer %d epoch %d, and at partition %d offset %d by producer %d epoch %d",
+					s, before.Partition, before.Offset, before.ProducerID, before.ProducerEpoch, partition, r.Offset, r.ProducerID, r.ProducerEpoch)
+			}
+			firstAt[s], found[at] = r, s
 			if before, ok := last[writer]; ok && number <= before {
 				problem("partition %d offset %d: writer %d's message %d comes after its message %d", partition, r.Offset, writer, number, before)
 			}
@@ -146,7 +150,7 @@ func (l *ledger) problems(stored map[int32][]*kgo.Record) []string {
 // A check that finds nothing proves nothing unless it finds what is there.
 func TestTheLedgerFindsEveryKindOfDamage(t *testing.T) {
 	record := func(offset int64, writer uint32, number uint64) *kgo.Record {
-		return &kgo.Record{Offset: offset, Value: message(writer, number)}
+		return &kgo.Record{Offset: offset, Value: message(writer, number), ProducerID: int64(writer)}
 	}
 	whole := func() []*kgo.Record { return []*kgo.Record{record(0, 1, 0), record(1, 1, 1), record(2, 1, 2)} }
 	for name, damage := range map[string]func([]*kgo.Record) []*kgo.Record{
@@ -157,6 +161,7 @@ func TestTheLedgerFindsEveryKindOfDamage(t *testing.T) {
 		"shifted": func(r []*kgo.Record) []*kgo.Record {
 			return append([]*kgo.Record{record(0, 2, 7)}, record(1, 1, 0), record(2, 1, 1))
 		},
+		"no producer":   func(r []*kgo.Record) []*kgo.Record { r[1].ProducerID = -1; return r },
 		"flipped bit":   func(r []*kgo.Record) []*kgo.Record { r[1].Value[13] ^= 4; return r },
 		"nothing there": func([]*kgo.Record) []*kgo.Record { return nil },
 	} {
