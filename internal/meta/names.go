@@ -30,3 +30,19 @@ func CheckTopicName(name string) error {
 // metricName is what names that differ in '.' and '_' only have in common: they
 // would collide in metrics, so there may be one of them.
 func metricName(name string) string { return strings.ReplaceAll(name, ".", "_") }
+
+func collision(name, other string) error {
+	return fmt.Errorf("%w: %q collides with topic %q: they differ in '.' and '_' only", ErrInvalidTopicName, name, other)
+}
+
+// CheckCollision refuses the name of a new topic that differs from another's in
+// '.' and '_' only. It looks at every topic: the machine, which decides, is
+// quicker. Error: ErrInvalidTopicName.
+func (im *Image) CheckCollision(name string) error {
+	for other := range im.ByName {
+		if other != name && metricName(other) == metricName(name) {
+			return collision(name, other)
+		}
+	}
+	return nil
+}

@@ -126,8 +126,15 @@ func FindTopicSetting(name string) (TopicSetting, bool) {
 	return topicSettings[i], true
 }
 
+// maxValueBytes bounds a setting's value, which every node keeps as it is
+// written. The longest that means something has 20 bytes.
+const maxValueBytes = 100
+
 // parse checks a value.
 func (s *TopicSetting) parse(text string) (value, error) {
+	if len(text) > maxValueBytes {
+		return value{}, fmt.Errorf("%w: the value of %s is %d bytes long, %d are allowed", ErrInvalidConfig, s.Name, len(text), maxValueBytes)
+	}
 	if s.oneOf != nil {
 		for _, w := range s.oneOf {
 			if strings.EqualFold(w, strings.TrimSpace(text)) {
@@ -137,7 +144,7 @@ func (s *TopicSetting) parse(text string) (value, error) {
 		return value{}, fmt.Errorf("%w: %s=%q; it can be %s", ErrInvalidConfig, s.Name, text, strings.Join(s.oneOf, ", "))
 	}
 	if s.Kind == KindDouble {
-		if f, err := strconv.ParseFloat(text, 64); err != nil || f < 0 || f > 1 {
+		if f, err := strconv.ParseFloat(text, 64); err != nil || !(f >= 0 && f <= 1) { // NaN is neither
 			return value{}, fmt.Errorf("%w: %s=%q; it is a number from 0 to 1", ErrInvalidConfig, s.Name, text)
 		}
 		return value{s: text}, nil
@@ -192,6 +199,9 @@ func checkDefaults(defaults map[string]string) error {
 }
 
 func unknownSetting(name string) error {
+	if len(name) > maxValueBytes { // nobody meant one of ours
+		return fmt.Errorf("%w: there is no setting %q…", ErrInvalidConfig, name[:maxValueBytes])
+	}
 	best, distance := "", len(name)/2+1
 	for _, s := range topicSettings {
 		if d := editDistance(name, s.Name); d < distance {

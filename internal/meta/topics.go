@@ -20,7 +20,7 @@ func (m *Machine) createTopic(im *Image, now time.Time, c *metapb.CreateTopic) R
 		return Result{Err: fmt.Errorf("%w: %s", ErrTopicExists, name)}
 	}
 	if other, ok := m.metrics[metricName(name)]; ok {
-		return Result{Err: fmt.Errorf("%w: %q collides with topic %q: they differ in '.' and '_' only", ErrInvalidTopicName, name, other)}
+		return Result{Err: collision(name, other)}
 	}
 	id, err := topicID(c.GetId())
 	if err != nil {
@@ -160,12 +160,21 @@ func (m *Machine) alterConfig(im *Image, now time.Time, c *metapb.AlterConfig) R
 	if t.Config, err = ResolveTopicConfig(t.Overrides, im.Defaults); err != nil {
 		return Result{Err: err}
 	}
-	if t.Config.MemoryOnly != old.Config.MemoryOnly {
-		return Result{Err: fmt.Errorf("%w: tube.storage cannot be changed once a topic is there; create another topic", ErrInvalidConfig)}
+	if err := CheckStorageStays(old, t.Config); err != nil {
+		return Result{Err: err}
 	}
 	im.setTopic(&t)
 	m.note(now, "topic-altered", "topic "+t.Name, "settings of topic %s were changed", t.Name)
 	return Result{Topic: &t}
+}
+
+// CheckStorageStays refuses settings that would move a topic's batches between
+// disk and memory. Error: ErrInvalidConfig.
+func CheckStorageStays(old *Topic, next TopicConfig) error {
+	if next.MemoryOnly == old.Config.MemoryOnly {
+		return nil
+	}
+	return fmt.Errorf("%w: tube.storage of topic %s cannot be changed once it is there; create another topic", ErrInvalidConfig, old.Name)
 }
 
 func (m *Machine) alterDefaults(im *Image, now time.Time, defaults map[string]string) Result {
@@ -177,6 +186,9 @@ func (m *Machine) alterDefaults(im *Image, now time.Time, defaults map[string]st
 		t := *old
 		var err error
 		if t.Config, err = ResolveTopicConfig(t.Overrides, defaults); err != nil {
+			return Result{Err: err}
+		}
+		if err := CheckStorageStays(old, t.Config); err != nil {
 			return Result{Err: err}
 		}
 		topics[id], byName[t.Name] = &t, &t
