@@ -25,8 +25,8 @@ func (m *Master) AlterConfig(ctx context.Context, c ConfigChange) error {
 	im := m.cfg.Image()
 	var id record.TopicID
 	old := im.Defaults
+	t := im.Topic(c.Topic)
 	if c.Topic != "" {
-		t := im.Topic(c.Topic)
 		if t == nil {
 			return fmt.Errorf("%w: %s", meta.ErrUnknownTopic, c.Topic)
 		}
@@ -41,7 +41,7 @@ func (m *Master) AlterConfig(ctx context.Context, c ConfigChange) error {
 	}
 	maps.Copy(next, c.Set)
 	// The machine decides; this is for ValidateOnly and for a quicker answer.
-	if _, err := meta.ResolveTopicConfig(next, im.Defaults); err != nil {
+	if err := checkChange(im, t, next); err != nil {
 		return err
 	}
 	if c.ValidateOnly {
@@ -49,6 +49,31 @@ func (m *Master) AlterConfig(ctx context.Context, c ConfigChange) error {
 	}
 	_, err := m.propose(ctx, meta.AlterConfig(m.cfg.Now(), id, c.Replace, c.Set, c.Remove))
 	return err
+}
+
+// checkChange checks what the settings of a topic would be, or with nil the
+// cluster's defaults.
+func checkChange(im *meta.Image, t *meta.Topic, next map[string]string) error {
+	if t != nil {
+		cfg, err := meta.ResolveTopicConfig(next, im.Defaults)
+		if err != nil {
+			return err
+		}
+		return meta.CheckStorageStays(t, cfg)
+	}
+	if _, err := meta.ResolveTopicConfig(next, nil); err != nil {
+		return err
+	}
+	for _, t := range im.Topics {
+		cfg, err := meta.ResolveTopicConfig(t.Overrides, next)
+		if err == nil {
+			err = meta.CheckStorageStays(t, cfg)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // BrokerSetting is one setting of a broker by the name that Kafka gives it:

@@ -98,6 +98,9 @@ func (m *Master) CreateTopic(ctx context.Context, spec TopicSpec) (*meta.Topic, 
 	}
 	id := record.NewTopicID()
 	if spec.ValidateOnly {
+		if err := im.CheckCollision(spec.Name); err != nil {
+			return nil, err
+		}
 		return preview(id, spec, cfg, placement), nil
 	}
 	res, err := m.propose(ctx, meta.CreateTopic(m.cfg.Now(), id, spec.Name, placement, spec.Settings))
