@@ -214,11 +214,14 @@ func TestStopAnswersWhatIsUnderWay(t *testing.T) {
 		fetch.MaxWaitMillis = 30_000
 		consumer.send(12, fetch)
 		synctest.Wait()
-		stopped := make(chan error, 1)
+		stopped, began := make(chan error, 1), time.Now()
 		go func() { stopped <- d.Stop(context.Background()) }()
 		consumer.get(fetch)
 		if !idle.ended() || !consumer.ended() {
 			t.Fatal("still open")
+		}
+		if took := time.Since(began); took != 0 {
+			t.Fatalf("those that wait were told after %v", took)
 		}
 		select {
 		case <-stopped:

@@ -76,13 +76,6 @@ func (f *fakeCluster) addTopic(name string, partitions int) *meta.Topic {
 	return t
 }
 
-func (f *fakeCluster) dropTopic(t *meta.Topic) {
-	f.change(func(im *meta.Image) { delete(im.Topics, t.ID); delete(im.ByName, t.Name) })
-	for p := range t.Partitions {
-		f.part(t, p).set(func(p *fakePartition) { p.err = broker.ErrUnknownPartition })
-	}
-}
-
 func (f *fakeCluster) part(t *meta.Topic, p int) *fakePartition {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,8 +131,9 @@ type fakePartition struct {
 	hold     bool
 	watchers map[broker.Watcher]int
 	reads    int
-	released int // reads whose Release was called
-	given    int // reads that had a Release
+	onWatch  func() // called before a watch begins
+	released int    // reads whose Release was called
+	given    int    // reads that had a Release
 }
 
 func newFakePartition() *fakePartition {
@@ -241,6 +235,9 @@ func (p *fakePartition) Bounds() (broker.Bounds, error) {
 }
 
 func (p *fakePartition) Watch(w broker.Watcher) func() {
+	if p.onWatch != nil {
+		p.onWatch()
+	}
 	p.mu.Lock()
 	p.watchers[w]++
 	p.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -142,8 +143,9 @@ func TestProduceWithoutAcksHasNoAnswer(t *testing.T) {
 			t.Fatalf("%+v", p)
 		}
 		cl.part(topic, 0).set(func(p *fakePartition) { p.err = broker.ErrNotLeader })
+		began := time.Now()
 		c.send(9, produceReq("t", topic.ID, 0, b))
-		if !c.ended() {
+		if !c.ended() || time.Since(began) != 0 {
 			t.Fatal("a failed produce without acks left the connection open")
 		}
 	})
@@ -175,6 +177,49 @@ func TestProduceAnswersInRequestOrder(t *testing.T) {
 			}
 		}
 		<-sent
+	})
+}
+
+// An answer in the middle waits for the one before it, and keeps back the next.
+func TestProduceAnswersNotBeforeTheirTurn(t *testing.T) {
+	inDoor(t, Config{}, func(t *testing.T, d *Door, cl *fakeCluster, dial func() *rawClient) {
+		slow, fast := cl.addTopic("slow", 1), cl.addTopic("fast", 1)
+		p := cl.part(slow, 0)
+		p.set(func(p *fakePartition) { p.hold = true })
+		c := dial()
+		b := batchOf(t, 1, "value")
+		for _, name := range []string{"slow", "slow", "fast"} {
+			c.send(9, produceReq(name, fast.ID, 1, b))
+		}
+		synctest.Wait()
+		for want := int32(1); want <= 3; want++ {
+			if want < 3 {
+				p.letGo(1)
+			}
+			id, body, err := c.receive()
+			r := kmsg.NewPtrProduceResponse()
+			r.Version = 9
+			if err == nil {
+				err = r.ReadFrom(body[1:])
+			}
+			if err != nil || id != want || firstPart(r).ErrorCode != 0 {
+				t.Fatalf("answer %d, %v: %+v; want %d", id, err, r, want)
+			}
+		}
+	})
+}
+
+func TestProduceOfTooManyPartsEndsItsConnection(t *testing.T) {
+	why := &dropped{}
+	inDoor(t, Config{Traffic: why}, func(t *testing.T, d *Door, cl *fakeCluster, dial func() *rawClient) {
+		req := kmsg.NewPtrProduceRequest()
+		req.Topics = make([]kmsg.ProduceRequestTopic, maxProduceParts+1)
+		c := dial()
+		c.send(9, req)
+		if !c.ended() {
+			t.Fatal("still open")
+		}
+		why.want(t, dropBadFrame)
 	})
 }
 

@@ -228,3 +228,35 @@ func TestSessionsAreBounded(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 }
+
+func TestSessionsEndWithTheirConnection(t *testing.T) {
+	inDoor(t, Config{}, func(t *testing.T, d *Door, cl *fakeCluster, dial func() *rawClient) {
+		topic, c := cl.addTopic("t", 2), dial()
+		req := fetchOf(topic, 0, 0)
+		req.SessionEpoch = 0
+		if r := c.ask(13, req).(*kmsg.FetchResponse); r.SessionID == 0 || d.sessionPartitions.Load() != 2 {
+			t.Fatalf("%+v", r)
+		}
+		c.nc.Close()
+		synctest.Wait()
+		if n, w := d.sessionPartitions.Load(), cl.part(topic, 0).watched(); n != 0 || w != 0 {
+			t.Fatalf("%d partitions in sessions, %d watchers", n, w)
+		}
+	})
+}
+
+func TestAPartitionStandsInLineOnce(t *testing.T) {
+	s := newInterestSet()
+	a, b := &interest{set: s}, &interest{set: s}
+	a.Wake()
+	a.Wake()
+	b.Wake()
+	s.putBack([]*interest{b, a}, []*interest{a, b})
+	if got := s.take(); len(got) != 2 {
+		t.Fatalf("%d in line", len(got))
+	}
+	s.putBack([]*interest{b, b}, []*interest{a, a, b})
+	if got := s.take(); len(got) != 2 || got[0] != b || got[1] != a {
+		t.Fatalf("%d in line", len(got))
+	}
+}
