@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,6 +36,9 @@ type logReader interface {
 // readError is what a reader is told when the log cannot be read; the details
 // are for the operator.
 func (p *Partition) readError(err error) error {
+	if errors.Is(err, commitlog.ErrOutOfRange) {
+		return fmt.Errorf("%w: %w", ErrOutOfRange, err) // the log start moved meanwhile
+	}
 	p.logger.Error("cannot read", "partition", p.id.String(), "err", err)
 	return fmt.Errorf("%w: %w", ErrStorage, err)
 }

@@ -187,6 +187,11 @@ func (b *Broker) sweepLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			// A moved log start must be durable before the files go: a relaxed
+			// group's may not be yet.
+			if err := b.cfg.Host.Sync(); err != nil {
+				return // the node stops
+			}
 			for _, p := range b.all() {
 				if err := p.log.Sweep(); err != nil {
 					p.logger.Warn("cannot remove old segments; will try again", "err", err)

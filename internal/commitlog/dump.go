@@ -83,7 +83,7 @@ func (d *dumper) segment(s *segment) {
 			return d.show(DumpItem{File: s.path, Offset: pos, Header: h})
 		})
 		var damage *CorruptError
-		if !errors.As(err, &damage) {
+		if !errors.As(err, &damage) || padding(f, pos, sizeBytes) {
 			break
 		}
 		d.damage(damage.File, damage.Offset, damage.Cause)
@@ -95,6 +95,24 @@ func (d *dumper) segment(s *segment) {
 	if !d.stopped {
 		d.index(s, f, sizeBytes)
 	}
+}
+
+// padding reports whether all that is left is the rest of a page of zeroes, as
+// the last segment of a running or killed node has (aligned.go).
+func padding(f vfs.File, pos, sizeBytes int64) bool {
+	if sizeBytes-pos >= pageBytes {
+		return false
+	}
+	b := make([]byte, sizeBytes-pos)
+	if n, _ := f.ReadAt(b, pos); n < len(b) {
+		return false
+	}
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // behindDamage is where the next batch begins if the damaged one's length can

@@ -117,19 +117,10 @@ func (l *Log) inUse() []*segment {
 }
 
 func (l *Log) syncSegment(s *segment) error {
-	if !s.dirty {
-		// Quiet since the last time: its file need not stay open.
-		if err := s.closeWriter(); err != nil {
-			return err
-		}
-	} else if err := s.writer.SyncData(); err != nil {
-		return err
-	}
-	s.dirty = false
-
 	l.mu.Lock()
 	last := len(l.segments) > 0 && s == l.segments[len(l.segments)-1]
 	complete := !last && !s.dropped && s.flushedBytes == s.sizeBytes
+	flushed := s.flushedBytes
 	rows := s.index.entries
 	if complete {
 		next := l.end
@@ -145,6 +136,21 @@ func (l *Log) syncSegment(s *segment) error {
 		}
 	}
 	l.mu.Unlock()
+
+	if complete {
+		if err := s.trim(flushed); err != nil {
+			return err
+		}
+	}
+	if !s.dirty {
+		// Quiet since the last time: its file need not stay open.
+		if err := s.closeWriter(); err != nil {
+			return err
+		}
+	} else if err := s.writer.SyncData(); err != nil {
+		return err
+	}
+	s.dirty = false
 	if s.indexed < len(rows) {
 		if !s.made {
 			return nil
@@ -235,6 +241,9 @@ func (l *Log) Close() error {
 	defer l.mu.Unlock()
 	var errs []error
 	for _, s := range append(l.segments, l.dropped...) {
+		if l.failed == nil && !s.dropped {
+			errs = append(errs, s.trim(s.flushedBytes))
+		}
 		errs = append(errs, s.closeWriter())
 		l.shared.forget(s)
 	}

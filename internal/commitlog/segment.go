@@ -40,6 +40,10 @@ type segment struct {
 	// Guarded by the log's io.
 
 	writer  vfs.File // open from the first write until a Sync finds it idle
+	direct  bool     // writer goes past the page cache
+	page    []byte   // what the last page holds before pageEnd
+	pageEnd int64    // flushedBytes when page was kept
+	padded  bool     // the file is longer than flushedBytes: see aligned.go
 	made    bool     // the file is there
 	dirty   bool     // written since the last Sync
 	indexed int      // rows in the index files
@@ -71,12 +75,18 @@ func (s *segment) timePath() string  { return strings.TrimSuffix(s.path, logSuff
 
 func (s *segment) files() []string { return []string{s.path, s.indexPath(), s.timePath()} }
 
-// open makes the file writable, and makes it if it is not there.
+// open makes the file writable past the page cache, and makes it if it is not there.
 func (s *segment) open() error {
-	if s.writer != nil {
+	if s.writer != nil && s.direct {
 		return nil
 	}
-	f, err := s.fs.Open(s.path, vfs.Mode{Write: true, Create: true})
+	if s.writer != nil {
+		// Opened to be cut: that must be durable before the file is let go.
+		if err := errors.Join(s.writer.SyncData(), s.closeWriter()); err != nil {
+			return err
+		}
+	}
+	f, err := s.fs.Open(s.path, vfs.Mode{Write: true, Create: true, Direct: true})
 	if err != nil {
 		return err
 	}
@@ -86,24 +96,8 @@ func (s *segment) open() error {
 		}
 		s.made = true
 	}
-	s.writer = f
+	s.writer, s.direct = f, true
 	return nil
-}
-
-// write puts pieces behind what has been flushed.
-func (s *segment) write(pieces []piece, at int64) error {
-	if err := s.open(); err != nil {
-		return err
-	}
-	s.dirty = true
-	parts := make([][]byte, 0, 2*len(pieces))
-	for i := range pieces {
-		parts = append(parts, pieces[i].bytes)
-		if pieces[i].body != nil {
-			parts = append(parts, pieces[i].body)
-		}
-	}
-	return s.writer.WriteVec(parts, at)
 }
 
 func (s *segment) closeWriter() error {
@@ -111,7 +105,7 @@ func (s *segment) closeWriter() error {
 		return nil
 	}
 	err := s.writer.Close()
-	s.writer = nil
+	s.writer, s.direct = nil, false
 	return err
 }
 

@@ -90,6 +90,13 @@ func (h *Host) Checkpoint() error {
 	return h.wal.Forget(forget)
 }
 
+// Sync returns once everything that the write-ahead log was given before is durable.
+func (h *Host) Sync() error {
+	done := make(chan error, 1)
+	h.writer.Submit(wal.Batch{Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
+	return <-done
+}
+
 // barrier waits until the WAL has answered everything submitted before.
 func (h *Host) barrier() error {
 	done := make(chan error, 1)
