@@ -53,8 +53,11 @@ func New(cfg Config) *Master {
 	return &Master{cfg: cfg}
 }
 
-// propose commits one command.
+// propose commits one command. One whose time is over is not begun.
 func (m *Master) propose(ctx context.Context, data []byte) (meta.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return meta.Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
 	r, err := m.cfg.Proposer.Propose(ctx, data)
 	if err != nil {
 		return meta.Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
