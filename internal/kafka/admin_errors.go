@@ -101,6 +101,20 @@ func (a *allowance) take(n int) error {
 	return nil
 }
 
+// maxAdminItems bounds the topics or resources of one request. Each is answered,
+// with a text if need be, so that an answer can be many times its question.
+const maxAdminItems = 100_000
+
+// absurd reports whether a request has more items than are answered; its
+// connection is then closed.
+func (d *Door) absurd(c *client, what string, items int) bool {
+	if items <= maxAdminItems {
+		return false
+	}
+	d.cfg.Logger.Warn("a Kafka admin request has too many items; its connection is closed", "request", what, "items", items, "allowed", maxAdminItems, "client", c.host)
+	return true
+}
+
 // tally counts how often each key stands in a request.
 type tally[K comparable] map[K]int
 

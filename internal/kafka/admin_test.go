@@ -149,3 +149,22 @@ func TestAdminErrorsHaveACodeAndAText(t *testing.T) {
 		}
 	}
 }
+
+// An answer can be many times its question, so there is an end to it.
+func TestAbsurdAdminRequestsEndTheirConnection(t *testing.T) {
+	d := newAdminDoor(t)
+	const n = maxAdminItems + 1
+	for _, req := range []kmsg.Request{
+		&kmsg.CreateTopicsRequest{Topics: make([]kmsg.CreateTopicsRequestTopic, n)},
+		&kmsg.CreatePartitionsRequest{Topics: make([]kmsg.CreatePartitionsRequestTopic, n)},
+		&kmsg.DeleteTopicsRequest{TopicNames: make([]string, n)},
+		&kmsg.DeleteTopicsRequest{Version: 6, Topics: make([]kmsg.DeleteTopicsRequestTopic, n)},
+		&kmsg.DescribeConfigsRequest{Resources: make([]kmsg.DescribeConfigsRequestResource, n)},
+		&kmsg.AlterConfigsRequest{Resources: make([]kmsg.AlterConfigsRequestResource, n)},
+		&kmsg.IncrementalAlterConfigsRequest{Resources: make([]kmsg.IncrementalAlterConfigsRequestResource, n)},
+	} {
+		if resp := d.table[req.Key()].handle(d.Door, t.Context(), &client{}, req); resp != nil {
+			t.Errorf("%T with %d items is answered", req, n)
+		}
+	}
+}

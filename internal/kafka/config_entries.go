@@ -42,9 +42,9 @@ func topicEntries(im *meta.Image, t *meta.Topic, brokerNames map[string]string) 
 		if v, ok := t.Overrides[s.Name]; ok {
 			places = append(places, synonym{s.Name, v, kmsg.ConfigSourceDynamicTopicConfig})
 		}
-		e := settingEntry(s.Name, s, append(places, defaultPlaces(im, s, broker)...))
-		e.readOnly = s.Name == "tube.storage" // decided when the topic is made
-		out = append(out, e)
+		// Not read only, not even tube.storage: tools that replace all settings leave
+		// out what is, and would so ask for its default.
+		out = append(out, settingEntry(s.Name, s, append(places, defaultPlaces(im, s, broker)...)))
 	}
 	return out
 }
@@ -121,16 +121,14 @@ func clusterEntries(im *meta.Image, brokerNames map[string]string) []entry {
 // there are is a mistake.
 const maxSettings = 1000
 
-// putSetting notes a setting that a client gives; each can be given once.
-func putSetting(to map[string]string, name string, v *string) error {
-	switch _, twice := to[name]; {
-	case twice:
+// giveOnce notes that a request gives a setting: each once, and not too many.
+func giveOnce(given map[string]bool, name string) error {
+	if given[name] {
 		return refuse(kerr.InvalidRequest, "a setting stands in the request more than once")
-	case v == nil:
-		return refuse(kerr.InvalidConfig, "a setting has no value; leave it out for its default")
-	case len(to) == maxSettings:
+	}
+	if len(given) == maxSettings {
 		return refuse(kerr.InvalidRequest, "more than %d settings", maxSettings)
 	}
-	to[name] = *v
+	given[name] = true
 	return nil
 }

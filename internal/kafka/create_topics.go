@@ -13,8 +13,11 @@ import (
 
 // createTopics makes topics, one after the other; one that fails does not keep
 // the others from being made. A name that stands twice is not made at all.
-func (d *Door) createTopics(ctx context.Context, _ *client, r kmsg.Request) kmsg.Response {
+func (d *Door) createTopics(ctx context.Context, c *client, r kmsg.Request) kmsg.Response {
 	req := r.(*kmsg.CreateTopicsRequest)
+	if d.absurd(c, "CreateTopics", len(req.Topics)) {
+		return nil
+	}
 	resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
 	ctx, cancel := adminContext(ctx, req.TimeoutMillis)
 	defer cancel()
@@ -79,11 +82,15 @@ func (d *Door) createTopic(ctx context.Context, rt *kmsg.CreateTopicsRequestTopi
 
 // createdSettings are a new topic's settings.
 func createdSettings(configs []kmsg.CreateTopicsRequestTopicConfig) (map[string]string, error) {
-	out := make(map[string]string, min(len(configs), maxSettings))
+	out, given := map[string]string{}, map[string]bool{}
 	for _, c := range configs {
-		if err := putSetting(out, c.Name, c.Value); err != nil {
+		if err := giveOnce(given, c.Name); err != nil {
 			return nil, err
 		}
+		if c.Value == nil {
+			return nil, refuse(kerr.InvalidConfig, "a setting has no value; leave it out for its default")
+		}
+		out[c.Name] = *c.Value
 	}
 	return out, nil
 }
