@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -85,6 +86,9 @@ func TestSettingsOfANodeAreReadOnly(t *testing.T) {
 		req.Resources = append(req.Resources, replaceReq(brokerKind, "", name, "8"))
 		r := askAdmin[*kmsg.AlterConfigsResponse](d, 2, req).Resources[0]
 		wantAdminCode(t, r.ErrorCode, r.ErrorMessage, want)
+		if says := "set it in the node's configuration"; strings.Contains(text(r.ErrorMessage), says) != (name == "num.partitions" || name == "broker.id") {
+			t.Errorf("%s is answered with %q", name, text(r.ErrorMessage))
+		}
 	}
 	// Two names of one setting contradict each other.
 	req := kmsg.NewPtrAlterConfigsRequest()

@@ -268,3 +268,33 @@ func TestClientsLookForAMasterThatDecides(t *testing.T) {
 		t.Fatalf("%v: %s", code, text(r.ErrorMessage))
 	}
 }
+
+func TestTopicHasALimitedNumberOfSettings(t *testing.T) {
+	d := newAdminDoor(t)
+	topic := newTopic("t")
+	for i := range maxSettings + 1 {
+		with(fmt.Sprint("no.such.setting.", i), ptr("1"))(&topic)
+	}
+	for n, want := range map[int]*kerr.Error{maxSettings: kerr.InvalidConfig, maxSettings + 1: kerr.InvalidRequest} {
+		cut := topic
+		cut.Configs = topic.Configs[:n]
+		r := d.created(7, createReq(cut))["t"]
+		wantAdminCode(t, r.ErrorCode, r.ErrorMessage, want)
+	}
+}
+
+func TestReplicasByHandSayWhichPartitionIsWrong(t *testing.T) {
+	d := newAdminDoor(t)
+	for want, edit := range map[string]func(*kmsg.CreateTopicsRequestTopic){
+		"twice for partition 0":    placedOn([]int32{0, 0}, []int32{1}, []int32{2}),
+		"for partition 2 of 2":     placedOn([]int32{0, 2}, []int32{1}, []int32{2}),
+		"there is no node 9":       placedOn([]int32{0}, []int32{9}),
+		"two replicas on node 1":   placedOn([]int32{0}, []int32{1, 1}),
+		"partition 1 has 2 replic": placedOn([]int32{0, 1}, []int32{1}, []int32{1, 2}),
+	} {
+		r := d.created(7, createReq(newTopic("t", edit)))["t"]
+		if !strings.Contains(text(r.ErrorMessage), want) {
+			t.Errorf("answered %q, want it to say %q", text(r.ErrorMessage), want)
+		}
+	}
+}
