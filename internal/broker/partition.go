@@ -62,14 +62,15 @@ func (p *Partition) serving(clientEpoch record.Epoch) error {
 // Produce checks a batch and proposes it. done is called exactly once, possibly
 // before Produce returns; it must not block.
 func (p *Partition) Produce(req ProduceRequest, done func(ProduceResult)) {
-	if err := p.admit(req); err != nil {
+	sum, err := p.admit(req)
+	if err != nil {
 		done(ProduceResult{BaseOffset: -1, LogAppendTimeMillis: -1, LogStart: -1, Err: err})
 		return
 	}
 	if req.Buf != nil {
 		req.Buf.Retain()
 	}
-	p.group.Propose(replica.Proposal{Data: req.Batch, Buf: req.Buf, Done: func(result any, err error) {
+	p.group.Propose(replica.Proposal{Data: req.Batch, Buf: req.Buf, Sum: sum, SumFrom: record.ChecksummedFrom, Done: func(result any, err error) {
 		if err != nil {
 			done(ProduceResult{BaseOffset: -1, LogAppendTimeMillis: -1, LogStart: -1, Err: proposalError(err)})
 			return
@@ -79,35 +80,36 @@ func (p *Partition) Produce(req ProduceRequest, done func(ProduceResult)) {
 	}})
 }
 
-// admit decides whether a batch may be proposed, and makes it an entry.
-func (p *Partition) admit(req ProduceRequest) error {
+// admit decides whether a batch may be proposed, makes it an entry, and returns
+// its CRC.
+func (p *Partition) admit(req ProduceRequest) (uint32, error) {
 	if err := p.serving(req.LeaderEpoch); err != nil {
-		return err
+		return 0, err
 	}
 	if err := p.broker.admit(); err != nil {
-		return err
+		return 0, err
 	}
 	cfg := p.config.Load()
 	if len(req.Batch) > cfg.MaxMessageBytes {
-		return fmt.Errorf("%w: %d bytes, the topic's max.message.bytes is %d", record.ErrTooLarge, len(req.Batch), cfg.MaxMessageBytes)
+		return 0, fmt.Errorf("%w: %d bytes, the topic's max.message.bytes is %d", record.ErrTooLarge, len(req.Batch), cfg.MaxMessageBytes)
 	}
 	h, err := record.Check(req.Batch, p.broker.limits)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if h.Attributes&record.CompressionMask != 0 {
 		if err := record.CheckCompressed(req.Batch, p.broker.limits); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	nowMillis := p.broker.clock().UnixMilli()
 	if cfg.LogAppendTime {
-		record.StampLogAppendTime(req.Batch, nowMillis)
+		h.CRC = record.StampLogAppendTime(req.Batch, nowMillis)
 	} else if err := checkTimes(h, cfg, nowMillis); err != nil {
-		return err
+		return 0, err
 	}
 	putCommand(req.Batch, commandProduce, nowMillis)
-	return nil
+	return h.CRC, nil
 }
 
 // checkTimes enforces message.timestamp.before.max.ms and .after.max.ms on the

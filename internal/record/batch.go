@@ -28,6 +28,9 @@ import (
 // Source: KIP-98, Kafka's "Record Batch" format.
 const HeaderBytes = 61
 
+// ChecksummedFrom is where the bytes begin that a batch's CRC covers, to its end.
+const ChecksummedFrom = attributesAt
+
 // Byte positions of fields that are rewritten in place.
 const (
 	baseOffsetAt  = 0
@@ -159,9 +162,12 @@ func PutLeaderEpoch(b []byte, e Epoch) {
 // StampLogAppendTime rewrites the batch for message.timestamp.type=LogAppendTime:
 // sets the timestamp type bit and the max timestamp, and the CRC anew. Readers
 // then take every record's time from the max timestamp (Kafka's rule).
-func StampLogAppendTime(b []byte, timeMillis int64) {
+// It returns the CRC.
+func StampLogAppendTime(b []byte, timeMillis int64) uint32 {
 	be := binary.BigEndian
 	be.PutUint16(b[attributesAt:], be.Uint16(b[attributesAt:])|LogAppendTimeBit)
 	be.PutUint64(b[maxTimeAt:], uint64(timeMillis))
-	be.PutUint32(b[crcAt:], crc32.Checksum(b[attributesAt:], Castagnoli))
+	sum := crc32.Checksum(b[attributesAt:], Castagnoli)
+	be.PutUint32(b[crcAt:], sum)
+	return sum
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/wal"
@@ -107,13 +108,8 @@ func (h *Host) barrier() error {
 // writeSections settles the machines and writes the file.
 func (h *Host) writeSections(fresh []saved) error {
 	c := &h.checkpoint
-	for _, s := range fresh {
-		if s.sect == nil {
-			continue
-		}
-		if err := s.g.spec.Machine.Settle(); err != nil {
-			return fmt.Errorf("checkpoint: group %d: %w", s.g.ID(), err)
-		}
+	if err := settle(fresh); err != nil {
+		return err
 	}
 	sections, err := h.sections(fresh)
 	if err != nil {
@@ -128,6 +124,27 @@ func (h *Host) writeSections(fresh []saved) error {
 		c.last[s.group] = s.bytes
 	}
 	return nil
+}
+
+// settlers is how many machines are settled at a time: fsyncs that wait together
+// share a commit of the file system's journal.
+const settlers = 16
+
+func settle(fresh []saved) error {
+	var g errgroup.Group
+	g.SetLimit(settlers)
+	for _, s := range fresh {
+		if s.sect == nil {
+			continue
+		}
+		g.Go(func() error {
+			if err := s.g.spec.Machine.Settle(); err != nil {
+				return fmt.Errorf("checkpoint: group %d: %w", s.g.ID(), err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 // saveGroups asks every group, in its loop, where it stands.

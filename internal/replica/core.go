@@ -136,7 +136,7 @@ func (c *core) propose(props []Proposal) {
 	for i, p := range props {
 		t := thin[i*thinBytes : (i+1)*thinBytes : (i+1)*thinBytes]
 		binary.LittleEndian.PutUint64(t, c.nextToken)
-		c.tokens[c.nextToken] = pending{payload{p.Data, p.Buf}, p.Done}
+		c.tokens[c.nextToken] = pending{payload{p.Data, p.Buf, p.Sum, p.SumFrom}, p.Done}
 		c.nextToken++
 		entries[i] = &raftpb.Entry{Data: t}
 	}

@@ -14,6 +14,9 @@ import (
 type payload struct {
 	data []byte
 	buf  *record.Buffer // holds data; nil when data is the garbage collector's
+	// sum, if sumFrom > 0, is the CRC32C of data[sumFrom:].
+	sum     uint32
+	sumFrom int
 }
 
 func (p payload) release() { p.buf.Release() }

@@ -37,6 +37,10 @@ type Proposal struct {
 	// Buf holds Data and is released by the group when it is done with it;
 	// nil leaves Data to the garbage collector. Nobody may write to Data any more.
 	Buf *record.Buffer
+	// Sum, if SumFrom > 0, is the CRC32C of Data[SumFrom:], which the proposer has
+	// verified; see wal.Record.
+	Sum     uint32
+	SumFrom int
 	// Done is called once, from the group's loop or from Propose's caller: with
 	// the machine's result once applied, or with an error of this package.
 	// It must not block.

@@ -26,7 +26,7 @@ type Config struct {
 	Loops  int // goroutines that run groups: one per processor
 	Logger *slog.Logger
 	// A checkpoint is made when the WAL has grown by this much since the last.
-	CheckpointBytes   int64         // 1 GiB
+	CheckpointBytes   int64         // 512 MiB
 	CheckpointEntries int64         // 1,000,000
 	TickInterval      time.Duration // of raft's clock: 100 ms
 	// OnFail is told once when a write or fsync failed: the node must stop.
@@ -38,7 +38,7 @@ func (c *Config) setDefaults() {
 		c.Loops = runtime.GOMAXPROCS(0)
 	}
 	if c.CheckpointBytes == 0 {
-		c.CheckpointBytes = 1 << 30
+		c.CheckpointBytes = 512 << 20
 	}
 	if c.CheckpointEntries == 0 {
 		c.CheckpointEntries = 1_000_000
@@ -293,16 +293,17 @@ func (g *Group) write(e effects) {
 		held = make([]*record.Buffer, 0, e.last-e.first+1)
 		for i := e.first; i <= e.last; i++ {
 			s := g.core.log.at(i)
-			data := s.payload.data
+			data, sumFrom := s.payload.data, s.payload.sumFrom
 			if b := s.payload.buf; b != nil {
 				held = append(held, b.Retain())
 			}
 			if g.spec.Volatile != nil && s.kind == raftpb.EntryNormal && len(data) > 0 {
-				data = g.spec.Volatile(data)
+				data, sumFrom = g.spec.Volatile(data), 0
 			}
 			recs = append(recs, wal.Record{
 				Kind: wal.KindEntry, Group: g.spec.Group, Index: record.Index(i),
 				Term: record.Term(s.term), EntryType: byte(s.kind), Data: data,
+				Sum: s.payload.sum, SumFrom: sumFrom,
 			})
 		}
 		g.host.checkpoint.entries.Add(int64(e.last - e.first + 1))

@@ -29,6 +29,10 @@ type Record struct {
 	Term      record.Term
 	Vote      uint64 // of a hard state
 	Data      []byte // of an entry
+	// Sum, if SumFrom > 0, is the CRC32C of Data[SumFrom:], which the caller has
+	// verified: large data is then not summed again.
+	Sum     uint32
+	SumFrom int
 
 	Position Position // where it was found; set by replay only
 }
@@ -133,9 +137,17 @@ func putRecord(b []byte, r *Record, at Position) int {
 	le.PutUint64(b[40:], r.Vote)
 	copy(b[recordBytes:], r.Data)
 	clear(b[recordBytes+len(r.Data) : n])
-	le.PutUint32(b[4:], recordCRC(b[:recordBytes+len(r.Data)], at))
+	if len(r.Data)-r.SumFrom >= combineBytes && r.SumFrom > 0 {
+		head := recordCRC(b[:recordBytes+r.SumFrom], at)
+		le.PutUint32(b[4:], record.CombineCRC(head, r.Sum, len(r.Data)-r.SumFrom))
+	} else {
+		le.PutUint32(b[4:], recordCRC(b[:recordBytes+len(r.Data)], at))
+	}
 	return n
 }
+
+// combineBytes is from where on combining sums is cheaper than summing.
+const combineBytes = 32 << 10
 
 // GroupCheck is a hash of a group's id that stands beside it, outside the
 // record's CRC: with it the group of a damaged record can be told whichever of

@@ -67,9 +67,10 @@ type Log struct {
 	// The current file and where the next block goes: the writer's own.
 	file      vfs.File
 	fileBytes int64
-	buf       []byte // aligned, reused for every block
-	// synced: everything before it is durable. Invariant: synced ≤ next.
-	synced, next Position
+	// synced: everything before it is durable; wrote: it is written; next: it is
+	// assembled. Invariant: synced ≤ wrote ≤ next, but for the step to another file.
+	synced, wrote, next Position
+	block               encoded // append's
 
 	mu sync.Mutex
 	// files are the live ones by seq, oldest first, the current one included.
@@ -77,7 +78,7 @@ type Log struct {
 	spares []spare
 	making bool // a spare is being made
 	reads  map[uint64]vfs.File
-	// position mirrors next for others.
+	// position mirrors wrote for others.
 	position Position
 	closed   bool
 
@@ -139,48 +140,74 @@ func (l *Log) failure() error {
 	return nil
 }
 
+// encoded is a block in memory: assembled, not written.
+type encoded struct {
+	buf     []byte // aligned, reused
+	at      Position
+	length  int // of header and records
+	size    int64
+	records int
+}
+
 // append writes one block with the records of all batches; positions are filled
 // in. It is not durable before sync.
 func (l *Log) append(batches []Batch, positions [][]Position) error {
+	if err := l.encode(&l.block, batches, positions, l.roll); err != nil {
+		return err
+	}
+	return l.write(&l.block)
+}
+
+// encode assembles the next block. roll is called if it does not fit the file:
+// everything assembled before must be written by then.
+func (l *Log) encode(e *encoded, batches []Batch, positions [][]Position, roll func(int64) error) error {
 	if err := l.failure(); err != nil {
 		return err
 	}
 	need := int64(blockHeaderBytes)
-	records := 0
+	e.records = 0
 	for _, b := range batches {
 		for i := range b.Records {
 			need += int64(paddedBytes(len(b.Records[i].Data)))
 		}
-		records += len(b.Records)
+		e.records += len(b.Records)
 	}
-	size := roundUp(need)
-	if l.next.Offset+size > l.fileBytes {
-		if err := l.roll(size); err != nil {
+	e.size = roundUp(need)
+	if l.next.Offset+e.size > l.fileBytes {
+		if err := roll(e.size); err != nil {
 			return err
 		}
 	}
-	if int64(len(l.buf)) < size {
-		l.buf = vfs.AlignedBytes(int(roundUp(max(size, 1<<20))))
+	if int64(len(e.buf)) < e.size || cap(e.buf) > 32<<20 && e.size < 32<<20 {
+		e.buf = vfs.AlignedBytes(int(roundUp(max(e.size, 1<<20))))
 	}
-	at := l.next
+	e.at = l.next
 	off := blockHeaderBytes
 	for bi, b := range batches {
 		for i := range b.Records {
-			pos := Position{at.File, at.Offset + int64(off)}
+			pos := Position{e.at.File, e.at.Offset + int64(off)}
 			positions[bi][i] = pos
-			off += putRecord(l.buf[off:], &b.Records[i], pos)
+			off += putRecord(e.buf[off:], &b.Records[i], pos)
 		}
 	}
-	clear(l.buf[off:size])
-	putBlock(l.buf, block{at: at, mark: l.synced, records: records, length: off})
-	if _, err := l.file.WriteAt(l.buf[:size], at.Offset); err != nil {
+	clear(e.buf[off:e.size])
+	e.length = off
+	l.next.Offset += e.size
+	return nil
+}
+
+// write writes an assembled block. Blocks are written in the order in which
+// they were assembled, one at a time: the mark in each says what is durable.
+func (l *Log) write(e *encoded) error {
+	if err := l.failure(); err != nil {
+		return err
+	}
+	putBlock(e.buf, block{at: e.at, mark: l.synced, records: e.records, length: e.length})
+	if _, err := l.file.WriteAt(e.buf[:e.size], e.at.Offset); err != nil {
 		return l.fail(err)
 	}
-	l.written.Add(uint64(size))
-	l.next.Offset += size
-	if cap(l.buf) > 32<<20 {
-		l.buf = nil
-	}
+	l.written.Add(uint64(e.size))
+	l.wrote = Position{e.at.File, e.at.Offset + e.size}
 	return nil
 }
 
@@ -189,21 +216,21 @@ func (l *Log) sync() error {
 	if err := l.failure(); err != nil {
 		return err
 	}
-	if l.synced == l.next {
+	if l.synced == l.wrote {
 		return nil
 	}
 	if err := l.file.SyncData(); err != nil {
 		return l.fail(err)
 	}
 	l.syncs.Add(1)
-	l.synced = l.next
+	l.synced = l.wrote
 	return nil
 }
 
 // expose makes the position known to others.
 func (l *Log) expose() {
 	l.mu.Lock()
-	l.position = l.next
+	l.position = l.wrote
 	l.mu.Unlock()
 }
 
@@ -253,8 +280,8 @@ func (l *Log) begin(sizeBytes int64) error {
 	}
 	l.file, l.fileBytes = f, sizeBytes
 	l.next = Position{seq, 0}
-	if l.synced.IsZero() {
-		l.synced = l.next
+	if l.wrote.IsZero() {
+		l.wrote, l.synced = l.next, l.next
 	}
 	l.mu.Lock()
 	l.files = append(l.files, walFile{seq, sizeBytes})
