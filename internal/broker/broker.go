@@ -281,6 +281,7 @@ func (p *Partition) reconfigure(cfg *meta.TopicConfig) error {
 func (p *Partition) closed() {
 	p.flush.writing.Lock()
 	defer p.flush.writing.Unlock()
+	p.flush.closed = true
 	if err := p.log.Close(); err != nil {
 		p.logger.Warn("cannot close the log", "err", err)
 	}

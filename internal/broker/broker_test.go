@@ -335,3 +335,35 @@ func TestRetentionAndDeleteRecords(t *testing.T) {
 		t.Fatalf("after a restart: %+v", b)
 	}
 }
+
+// A partition that is deleted with batches in memory, queued to be written, is
+// no failure of the disk: the node goes on.
+func TestDeletedWhileItsTailWaitsToBeWritten(t *testing.T) {
+	r := start(t, t.TempDir(), testTopic(nil))
+	defer r.stop()
+	r.cfg.OnFail = func(err error) { t.Errorf("the node was stopped: %v", err) }
+	p := r.partition()
+	p.flush.writing.Lock() // the flusher is busy with it
+	for range 10 {
+		if res := r.produce(batchOf(-1, 0, 1000, string(make([]byte, 500<<10)))); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+	}
+	gone := make(chan error, 1)
+	go func() { gone <- r.Unhost(p.id, 1000) }()
+	for {
+		if _, ok := r.Partition(p.id); !ok {
+			break
+		}
+	}
+	p.flush.writing.Unlock()
+	if err := <-gone; err != nil {
+		t.Fatal(err)
+	}
+	if err := r.flusher.write(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.settle(); err != nil {
+		t.Fatal(err)
+	}
+}

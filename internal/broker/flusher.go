@@ -38,8 +38,9 @@ const fullRetry = time.Second
 // flushState is a partition's part in this. Guarded by flusher.mu, but for writing.
 type flushState struct {
 	queued, aging bool
-	// writing serialises Flush and Sync of one log.
+	// writing serialises Flush and Sync of one log, and its closing.
 	writing sync.Mutex
+	closed  bool // guarded by writing: the log is gone, what was queued is void
 	// settled is the part of tailBytes that this partition accounts for.
 	settled atomic.Int64
 }
@@ -147,6 +148,9 @@ func (f *flusher) next() *Partition {
 func (f *flusher) write(p *Partition) error {
 	p.flush.writing.Lock()
 	defer p.flush.writing.Unlock()
+	if p.flush.closed {
+		return nil
+	}
 	err := p.log.Flush()
 	f.account(p)
 	switch {
@@ -169,6 +173,9 @@ func (f *flusher) account(p *Partition) {
 func (p *Partition) settle() error {
 	p.flush.writing.Lock()
 	defer p.flush.writing.Unlock()
+	if p.flush.closed {
+		return nil
+	}
 	err := p.log.Flush()
 	p.broker.flusher.account(p)
 	if err != nil {
