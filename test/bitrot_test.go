@@ -2,7 +2,6 @@ package test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -145,31 +145,16 @@ func checkRotten(t *testing.T, n *node, kind, path string, offset int, want map[
 		}
 		return
 	}
-	ctx := timeout(t, 20*time.Second)
-	served, failed := 0, false
+	served, failures := 0, 0
 	for partition, all := range want {
-		cl, err := kgo.NewClient(kgo.SeedBrokers(n.kafka), kgo.KeepRetryableFetchErrors(),
-			kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"t": {partition: kgo.NewOffset().At(0)}}))
+		got, err := readWhatIsThere(t, n, partition, all)
 		if err != nil {
-			t.Fatal(err)
-		}
-		got := 0
-		for got < len(all) && ctx.Err() == nil {
-			fetches := cl.PollFetches(ctx)
-			fetches.EachRecord(func(r *kgo.Record) {
-				if !bytes.Equal(all[r.Offset], append(slices.Clone(r.Key), r.Value...)) {
-					t.Errorf("partition %d offset %d is served with wrong bytes", partition, r.Offset)
-				}
-				got++
-			})
-			if err := fetches.Err(); err != nil && !errors.Is(err, ctx.Err()) {
-				failed = true
-				break
-			}
+			failures++
+			t.Logf("partition %d: %d of %d records, then %v", partition, got, len(all), err)
 		}
 		served += got
-		cl.Close()
 	}
+	failed := failures > 0
 	switch {
 	case served < records && !failed:
 		t.Errorf("%s damaged at %d: %d of %d records are served, and the rest is silence", path, offset, served, records)
@@ -177,6 +162,36 @@ func checkRotten(t *testing.T, n *node, kind, path string, offset int, want map[
 		t.Errorf("%s damaged at %d: %d of %d records are served, and the log does not name the file", path, offset, served, records)
 	}
 	t.Logf("%s damaged at %d: %d of %d records served, an error for the rest: %v, named in the log: %v", filepath.Base(path), offset, served, records, failed, named())
+}
+
+// readWhatIsThere reads a partition up to its end as it was or to the first error.
+func readWhatIsThere(t *testing.T, n *node, partition int32, want map[int64][]byte) (got int, err error) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(n.kafka), kgo.KeepRetryableFetchErrors(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"t": {partition: kgo.NewOffset().At(0)}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx := timeout(t, 5*time.Second)
+	for got < len(want) && ctx.Err() == nil {
+		fetches := cl.PollFetches(ctx)
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !bytes.Equal(want[r.Offset], append(slices.Clone(r.Key), r.Value...)) {
+				t.Errorf("partition %d offset %d is served with wrong bytes", partition, r.Offset)
+			}
+			got++
+		})
+		if ferr := fetches.Err(); ferr != nil && ctx.Err() == nil {
+			// Right after the start a partition may only be on its way to having a leader.
+			if err = ferr; !kerr.IsRetriable(ferr) {
+				return got, err
+			}
+		} else if fetches.NumRecords() > 0 {
+			err = nil
+		}
+	}
+	return got, err
 }
 
 // Half a record after the end of the WAL is what a power cut leaves: cut, said, started.
