@@ -56,6 +56,9 @@ func runCommand() *cobra.Command {
 			defer stop()
 			rep := report{At: time.Now().UTC(), CPUs: runtime.NumCPU(), Go: runtime.Version(), Duration: e.duration.String(), Pairs: e.pairs}
 			rep.Outcomes = e.runAll(ctx, chosen)
+			if e.dir == defaultDir {
+				_ = os.Remove(e.dir) // empty now, unless something else is in it
+			}
 			ok, err := writeTable(cmd.OutOrStdout(), rep.Outcomes)
 			if err == nil && jsonPath != "" {
 				err = writeJSON(jsonPath, rep)
@@ -75,7 +78,7 @@ func runCommand() *cobra.Command {
 	f.DurationVarP(&e.duration, "duration", "d", 5*time.Second, "how long one run is measured")
 	f.DurationVar(&e.warmup, "warmup", time.Second, "how long one runs before it is measured")
 	f.Int64Var(&e.fillBytes, "fill", 2*gib, "consume: bytes there are to read")
-	f.Float64Var(&e.rate, "rate", 255_000, "produce and consume at once: records a second")
+	f.Float64Var(&e.rate, "rate", 260_000, "produce and consume at once: records a second")
 	f.StringSliceVar(&restart, "restart-gib", []string{"10", "1"}, "restart: sizes of the data folder in GiB")
 	f.IntVar(&e.members.Count, "members", 15_000, "members: how many")
 	f.IntVar(&e.members.GroupSize, "group-size", 10, "members: how many in a group")
@@ -84,6 +87,9 @@ func runCommand() *cobra.Command {
 	f.StringVar(&jsonPath, "json", "", "file to write all figures into")
 	return cmd
 }
+
+// defaultDir is for data folders, below the working folder.
+const defaultDir = "bench-data"
 
 // choose returns the scenarios whose name is, or begins with, one of the names;
 // without names all.
@@ -119,7 +125,7 @@ func (e *env) prepare(commandPath string, restart []string) (err error) {
 		return fmt.Errorf("find the node to start: %w; build it, or name it with --server", err)
 	}
 	if e.dir == "" {
-		e.dir = "bench-data"
+		e.dir = defaultDir
 	}
 	for _, text := range restart {
 		var size float64

@@ -157,7 +157,7 @@ func (e *env) restartOnce(ctx context.Context, o *Outcome, size int64) (ready, a
 			return 0, 0, err
 		}
 		readies, answers = append(readies, node.ready.Seconds()), append(answers, time.Since(begin).Seconds())
-		e.show.line("%s: %d GiB: ready in %.2f s, first record answered after %.2f s", o.Name, size/gib, node.ready.Seconds(), time.Since(begin).Seconds())
+		e.show.line("%s: %s GiB: ready in %.2f s, first record answered after %.2f s", o.Name, number(float64(size)/gib), node.ready.Seconds(), time.Since(begin).Seconds())
 	}
 	return median(readies), median(answers), nil
 }
