@@ -49,7 +49,7 @@ fuzz: ## run every fuzz target for FUZZTIME (10s)
 	@set -e; for pkg in $$(go list ./...); do \
 	  dir=$$(go list -f '{{.Dir}}' $$pkg); \
 	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$dir/*_test.go 2>/dev/null | cut -c6-); do \
-	    echo "== $$pkg $$f"; go test $$pkg -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME); \
+	    echo "== $$pkg $$f"; go test $$pkg -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x; \
 	  done; \
 	done
 

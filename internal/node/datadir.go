@@ -1,8 +1,10 @@
 package node
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"path"
 	"slices"
@@ -22,7 +24,8 @@ const formatVersion = 1
 // propertiesFile says whose folder this is.
 const propertiesFile = "meta.properties"
 
-// identity is what meta.properties holds: one key=value a line.
+// identity is what meta.properties holds: one key=value a line, and last a
+// checksum (crc32c=, hexadecimal) of all lines before it.
 type identity struct {
 	Format      int
 	ClusterID   string
@@ -78,11 +81,21 @@ func found(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (ident
 }
 
 func (id identity) encode() []byte {
-	return fmt.Appendf(nil, "# Whose data folder this is. Do not edit.\nformat=%d\ncluster.id=%s\nnode.id=%d\nincarnation=%s\n",
+	b := fmt.Appendf(nil, "# Whose data folder this is. Do not edit.\nformat=%d\ncluster.id=%s\nnode.id=%d\nincarnation=%s\n",
 		id.Format, id.ClusterID, id.Node, id.Incarnation)
+	return fmt.Appendf(b, "%s%08x\n", checksumKey, crc32.Checksum(b, record.Castagnoli))
 }
 
+const checksumKey = "crc32c="
+
 func parseIdentity(b []byte) (identity, error) {
+	at := bytes.LastIndex(b, []byte(checksumKey))
+	if at < 0 {
+		return identity{}, errors.New("it has no checksum: it is damaged, or was edited; restore it from a backup")
+	}
+	if want := fmt.Sprintf("%s%08x\n", checksumKey, crc32.Checksum(b[:at], record.Castagnoli)); string(b[at:]) != want {
+		return identity{}, errors.New("its checksum does not fit: it is damaged, or was edited; restore it from a backup")
+	}
 	values := map[string]string{}
 	for line := range strings.Lines(string(b)) {
 		line = strings.TrimSpace(line)

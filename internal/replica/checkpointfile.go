@@ -191,6 +191,11 @@ func readCheckpoint(fsys vfs.FS, dir string) (seq uint64, sections map[record.Gr
 	if err != nil {
 		return 0, nil, &CheckpointError{name, err}
 	}
+	for _, s := range sections {
+		if s.damaged != nil {
+			s.damaged = &CheckpointError{name, s.damaged}
+		}
+	}
 	return seq, sections, nil
 }
 

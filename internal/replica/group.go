@@ -101,11 +101,6 @@ type inbox struct {
 	ticks     int
 }
 
-func (in *inbox) empty() bool {
-	return len(in.proposals) == 0 && len(in.stored) == 0 && len(in.messages) == 0 &&
-		len(in.calls) == 0 && in.ticks == 0
-}
-
 func (in *inbox) reset() {
 	clear(in.proposals)
 	clear(in.stored)

@@ -1,0 +1,78 @@
+package node
+
+import (
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/vfs"
+)
+
+func TestClaim(t *testing.T) {
+	fs := vfs.NewMem()
+	first, err := claim(fs, "/d", 1, "")
+	if err != nil || first.ClusterID == "" || first.Incarnation == "" {
+		t.Fatalf("founded %+v, %v", first, err)
+	}
+	// What was founded is durable.
+	again, err := claim(fs.CrashCopy(1, vfs.CrashLose), "/d", 1, first.ClusterID)
+	if err != nil || again != first {
+		t.Fatalf("found again %+v, %v; founded was %+v", again, err, first)
+	}
+	refused := func(what, want string, fsys vfs.FS, node record.NodeID, cluster string) {
+		t.Helper()
+		_, err := claim(fsys, "/d", node, cluster)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want something of %q", what, err, want)
+		}
+	}
+	refused("another node", "belongs to node 1", fs, 2, "")
+	refused("another cluster", "belongs to cluster", fs, 1, "other")
+
+	newer := vfs.NewMem()
+	id := first
+	id.Format = formatVersion + 1
+	if err := newer.MkdirAll("/d"); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFile(newer, "/d", propertiesFile, id.encode()); err != nil {
+		t.Fatal(err)
+	}
+	refused("a newer format", "start a newer tube", newer, 1, "")
+
+	headless := vfs.NewMem()
+	if err := headless.MkdirAll("/d/wal"); err != nil {
+		t.Fatal(err)
+	}
+	refused("data without properties", "not whole", headless, 1, "")
+}
+
+// A flipped bit anywhere in the properties is told, with the file's name.
+func TestDamagedPropertiesAreNamed(t *testing.T) {
+	size := len(identity{1, "c", 1, "i"}.encode())
+	for i := range size {
+		fs := vfs.NewMem()
+		if err := fs.MkdirAll("/d"); err != nil {
+			t.Fatal(err)
+		}
+		if err := writeFile(fs, "/d", propertiesFile, identity{1, "c", 1, "i"}.encode()); err != nil {
+			t.Fatal(err)
+		}
+		if err := vfs.FlipBit(fs, path.Join("/d", propertiesFile), int64(i), 2); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := claim(fs, "/d", 1, ""); err == nil || !strings.Contains(err.Error(), propertiesFile) {
+			t.Fatalf("byte %d: %v", i, err)
+		}
+	}
+}
+
+func FuzzIdentity(f *testing.F) {
+	f.Add(identity{1, "c", 1, "i"}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if id, err := parseIdentity(b); err == nil && (id.ClusterID == "" || id.Incarnation == "") {
+			t.Fatalf("accepted %+v", id)
+		}
+	})
+}
