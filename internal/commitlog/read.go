@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/vfs"
 )
 
 // Chunk is what a read returns: whole batches in order, the first of which holds
@@ -162,9 +163,24 @@ func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, error) {
 		c.buf.Release()
 		return Chunk{}, err
 	}
+	if r.hintPos > 0 {
+		prefetch(of.f, c.pos+int64(len(c.buf.B)), r.sizeBytes)
+	}
 	// What is sound before damage is served; the next read names the damage.
 	l.remember(r.seg, c.next, c.pos+int64(c.at))
 	return Chunk{Parts: [][]byte{c.buf.B[c.first:c.at:c.at]}, SizeBytes: c.at - c.first, Release: c.buf.Release}, nil
+}
+
+// prefetchBytes is how far ahead of a reader in sequence the disk is asked to read.
+const prefetchBytes = 4 << 20
+
+// prefetch has the page cache filled where the next read will be. Segments are
+// written past the page cache, so the first reader behind the tail finds
+// nothing there, and the kernel's own readahead is small.
+func prefetch(f vfs.File, from, sizeBytes int64) {
+	if p, ok := f.(vfs.Prefetcher); ok && from < sizeBytes {
+		p.Prefetch(from, min(prefetchBytes, sizeBytes-from))
+	}
 }
 
 func (l *Log) remember(s *segment, next record.Offset, pos int64) {

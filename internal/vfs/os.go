@@ -262,3 +262,10 @@ func retry(f func() error) error {
 		}
 	}
 }
+
+// Prefetch implements Prefetcher.
+func (o *osFile) Prefetch(off, sizeBytes int64) {
+	_ = o.control("fadvise", func(fd int) error {
+		return unix.Fadvise(fd, off, sizeBytes, unix.FADV_WILLNEED)
+	}) // advice only
+}

@@ -63,6 +63,12 @@ type File interface {
 	Direct() bool
 }
 
+// Prefetcher is a file that can be asked to have bytes ready for a later read.
+type Prefetcher interface {
+	// Prefetch is advice: it does not wait and cannot fail.
+	Prefetch(off, sizeBytes int64)
+}
+
 // Space is a file system that can tell how much room is left.
 type Space interface {
 	// FreeBytes is what may still be written to the disk that holds path.
