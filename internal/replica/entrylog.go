@@ -102,6 +102,9 @@ func (l *entryLog) compact(index uint64) {
 	l.slots = l.slots[n:]
 }
 
+// anyThin stands for a payload whose token is spent: what it names is found by index.
+var anyThin = make([]byte, thinBytes)
+
 // InitialState implements raft.Storage.
 func (l *entryLog) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	return l.hard, l.conf, nil
@@ -124,8 +127,12 @@ func (l *entryLog) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 			break
 		}
 		e := &raftpb.Entry{Term: new(s.term), Index: new(i), Type: s.kind.Enum()}
-		if s.kind != raftpb.EntryNormal {
+		switch {
+		case s.kind != raftpb.EntryNormal:
 			e.Data = s.payload.data
+		case len(s.payload.data) > 0 || s.onDisk:
+			// As large as what raft was given: it counts what is uncommitted by size.
+			e.Data = anyThin
 		}
 		out = append(out, e)
 	}

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,5 +193,30 @@ func TestRemovedGroupStaysRemoved(t *testing.T) {
 	defer h.Close()
 	if b, err := h.Saved(1); b != nil || err != nil || len(h.recovered) != 0 {
 		t.Fatalf("saved %q, error %v, %d groups recovered", b, err, len(h.recovered))
+	}
+}
+
+// Raft bounds what is uncommitted; what is committed must not count for ever.
+func TestMoreEntriesThanMayBeUncommitted(t *testing.T) {
+	h := openHost(t, vfs.OS{}, t.TempDir())
+	defer h.Close()
+	g, _ := addTally(t, h, 1)
+	const total = 2*maxUncommittedEntries + 1000
+	under := make(chan struct{}, 1000)
+	var refused atomic.Int64
+	for range total {
+		under <- struct{}{}
+		g.Propose(Proposal{Data: []byte("x"), Done: func(_ any, err error) {
+			if err != nil {
+				refused.Add(1)
+			}
+			<-under
+		}})
+	}
+	for range cap(under) {
+		under <- struct{}{}
+	}
+	if n := refused.Load(); n > 0 {
+		t.Fatalf("%d of %d proposals were refused, with %d under way at most", n, total, cap(under))
 	}
 }
