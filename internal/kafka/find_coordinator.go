@@ -10,10 +10,14 @@ import (
 )
 
 // Kinds of coordinator that FindCoordinator asks for.
-const coordinatorGroup = 0
+const (
+	coordinatorGroup       = 0
+	coordinatorTransaction = 1
+)
 
 // findCoordinator tells which node to ask about a group. v4 and later ask for
-// many at once.
+// many at once. Nobody coordinates transactions: a producer that wants them is
+// told so here already, with the code that ends it (see initProducerID).
 func (d *Door) findCoordinator(_ context.Context, _ *client, r kmsg.Request) kmsg.Response {
 	req := r.(*kmsg.FindCoordinatorRequest)
 	resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
@@ -36,8 +40,12 @@ func (d *Door) coordinator(kind int8, key string) kmsg.FindCoordinatorResponseCo
 		c.ErrorCode, c.ErrorMessage = e.Code, &text
 		return c
 	}
-	if kind != coordinatorGroup {
-		return fail(kerr.InvalidRequest, "only groups have coordinators here: transactions and share groups are not supported yet")
+	switch kind {
+	case coordinatorGroup:
+	case coordinatorTransaction:
+		return fail(kerr.TransactionalIDAuthorizationFailed, "transactions are not supported yet: produce without a transactional id")
+	default:
+		return fail(kerr.InvalidRequest, "only groups have coordinators here: share groups are not supported yet")
 	}
 	node, err := d.groups.Members.Coordinator(key)
 	if err != nil {

@@ -29,7 +29,7 @@ func TestFindCoordinatorNamesTheNode(t *testing.T) {
 func TestFindCoordinatorSaysWhyNot(t *testing.T) {
 	d := newGroupDoor(t)
 	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.CoordinatorKey, req.CoordinatorType = "t", 1
+	req.CoordinatorKey, req.CoordinatorType = "t", 2
 	r := askGroups[*kmsg.FindCoordinatorResponse](d, 3, req)
 	wantGroupCode(t, r.ErrorCode, kerr.InvalidRequest)
 	if r.ErrorMessage == nil || r.NodeID != -1 {
@@ -38,4 +38,38 @@ func TestFindCoordinatorSaysWhyNot(t *testing.T) {
 	delete(d.im.Nodes, 1)
 	req.CoordinatorType = 0
 	wantGroupCode(t, askGroups[*kmsg.FindCoordinatorResponse](d, 3, req).ErrorCode, kerr.CoordinatorNotAvailable)
+}
+
+// Retried for ever, a transactional producer would never say why it does not start.
+func TestNobodyCoordinatesTransactions(t *testing.T) {
+	eachGroupVersion(t, 10, func(t *testing.T, v int16) {
+		if v == 0 { // knows groups only
+			return
+		}
+		d := newGroupDoor(t)
+		req := kmsg.NewPtrFindCoordinatorRequest()
+		req.CoordinatorType, req.CoordinatorKey, req.CoordinatorKeys = 1, "tx", []string{"tx", "other"}
+		r := askGroups[*kmsg.FindCoordinatorResponse](d, v, req)
+		type answer struct {
+			code int16
+			text *string
+			node int32
+		}
+		answers := []answer{{r.ErrorCode, r.ErrorMessage, r.NodeID}}
+		if v >= 4 {
+			if len(r.Coordinators) != 2 || r.Coordinators[1].Key != "other" {
+				t.Fatalf("coordinators %+v", r.Coordinators)
+			}
+			answers = nil
+			for _, c := range r.Coordinators {
+				answers = append(answers, answer{c.ErrorCode, c.ErrorMessage, c.NodeID})
+			}
+		}
+		for _, a := range answers {
+			wantGroupCode(t, a.code, kerr.TransactionalIDAuthorizationFailed)
+			if kerr.TypedErrorForCode(a.code).Retriable || a.text == nil || *a.text == "" || a.node != -1 {
+				t.Fatalf("answer %+v", a)
+			}
+		}
+	})
 }
