@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tube-mq/tube/internal/vfs"
 )
@@ -81,6 +82,7 @@ type Log struct {
 	// position mirrors wrote for others.
 	position Position
 	closed   bool
+	closing  chan struct{} // closed by close
 
 	written    atomic.Uint64 // bytes since Open
 	syncs      atomic.Uint64
@@ -322,6 +324,9 @@ func (l *Log) prepare() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.making = false
+		if errors.Is(err, ErrClosed) {
+			return
+		}
 		if err != nil {
 			l.cfg.Logger.Warn("no write-ahead log file could be prepared; one will be made when it is needed", "err", err)
 			return
@@ -345,18 +350,47 @@ func (l *Log) makeSpare() (s spare, err error) {
 	if err := f.Allocate(l.cfg.FileBytes); err != nil {
 		return spare{}, err
 	}
-	zeroes := vfs.AlignedBytes(1 << 20)
-	for at := int64(0); at < l.cfg.FileBytes; at += int64(len(zeroes)) {
-		n := min(int64(len(zeroes)), l.cfg.FileBytes-at)
-		if _, err := f.WriteAt(zeroes[:n], at); err != nil {
-			return spare{}, err
-		}
+	if err := l.zero(f); err != nil {
+		return spare{}, err
 	}
 	if err := f.Sync(); err != nil {
 		return spare{}, err
 	}
 	s = spare{spareName(0), l.cfg.FileBytes}
 	return s, l.cfg.FS.Rename(name, path.Join(l.cfg.Dir, s.name))
+}
+
+const (
+	// zeroPiece is written at a time, so that the log's own writes do not wait
+	// long behind one.
+	zeroPiece = 256 << 10
+	// zeroRate is how fast a spare is zeroed at least, in bytes a second. At the
+	// disk's full speed it took produce-to-consume latency from 3 to 71 ms at p99.
+	zeroRate = 64 << 20
+)
+
+// zero fills a file at twice the rate at which the log is written, so that it is
+// ready in time and disturbs little.
+func (l *Log) zero(f vfs.File) error {
+	zeroes := vfs.AlignedBytes(zeroPiece)
+	began, written := time.Now(), l.Written()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for at := int64(0); at < l.cfg.FileBytes; at += zeroPiece {
+		n := min(zeroPiece, l.cfg.FileBytes-at)
+		if _, err := f.WriteAt(zeroes[:n], at); err != nil {
+			return err
+		}
+		passed := time.Since(began)
+		rate := max(zeroRate, 2*float64(l.Written()-written)/max(passed.Seconds(), 0.001))
+		pause.Reset(time.Duration(float64(at+n)/rate*float64(time.Second)) - passed)
+		select {
+		case <-pause.C:
+		case <-l.closing:
+			return ErrClosed
+		}
+	}
+	return nil
 }
 
 const preparingName = "preparing.tmp"
@@ -475,6 +509,7 @@ func (l *Log) close() error {
 		return nil
 	}
 	l.closed = true
+	close(l.closing)
 	l.mu.Unlock()
 	err := l.sync()
 	if err == nil {
