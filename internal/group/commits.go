@@ -18,6 +18,7 @@ func (c *Coordinator) CommitOffsets(now time.Time, t Token, req *CommitRequest) 
 		return c.take()
 	}
 	cmd, n, refused := c.commitCommand(req)
+	cost := costOf(cmd)
 	switch {
 	case n == 0:
 		c.reply(t, &CommitResponse{Refused: refused})
@@ -28,8 +29,13 @@ func (c *Coordinator) CommitOffsets(now time.Time, t Token, req *CommitRequest) 
 	case c.m.offsetCount(req.Group)+n > c.cfg.MaxOffsets && c.m.offsetCount(req.Group)+c.m.missing(cmd) > c.cfg.MaxOffsets:
 		c.reply(t, &CommitResponse{Err: ErrTooLarge})
 		return c.take()
+	case !c.takesCommit(cmd, cost):
+		c.reply(t, &CommitResponse{Err: ErrShardFull})
+		return c.take()
 	}
+	c.reserved += cost
 	c.propose(&grouppb.Command{Kind: &grouppb.Command_CommitOffsets{CommitOffsets: cmd}}, func(r Result) {
+		c.reserved -= cost
 		if errors.Is(r.Err, ErrIllegalGeneration) {
 			r.Err = ErrRebalancing // it was right when it came; the next generation overtook it
 		}

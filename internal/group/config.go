@@ -19,8 +19,12 @@ type Config struct {
 	MaxMemberBytes int
 	// MaxGroupBytes bounds what a group's members say about themselves together,
 	// and one rebalance's assignments; 32 MiB. The log must take entries of that size.
-	MaxGroupBytes          int
-	MaxGroups              int // 100,000
+	MaxGroupBytes int
+	MaxGroups     int // 100,000
+	// MaxShardBytes bounds what all groups of the shard take in memory: members,
+	// live and stored, and positions; 256 MiB. What would go beyond is refused
+	// with ErrShardFull; a snapshot is about as large again.
+	MaxShardBytes          int
 	MaxOffsets             int // positions a group; 1,000,000
 	MaxOffsetMetadataBytes int // offset.metadata.max.bytes; 4096
 	// OffsetsRetention is how long positions are kept after the group has become
@@ -34,7 +38,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		MinSession: 6 * time.Second, MaxSession: 30 * time.Minute, InitialDelay: 3 * time.Second,
-		MaxMembers: 50_000, MaxMemberBytes: 1 << 20, MaxGroupBytes: 32 << 20, MaxGroups: 100_000,
+		MaxMembers: 50_000, MaxMemberBytes: 1 << 20, MaxGroupBytes: 32 << 20, MaxGroups: 100_000, MaxShardBytes: 256 << 20,
 		MaxOffsets: 1_000_000, MaxOffsetMetadataBytes: 4096,
 		OffsetsRetention: 7 * 24 * time.Hour, ExpireInterval: 10 * time.Minute,
 	}
@@ -47,8 +51,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("group session timeouts: want 0 < min ≤ max, have %v and %v", c.MinSession, c.MaxSession)
 	case c.InitialDelay < 0:
 		return fmt.Errorf("group initial rebalance delay %v: want ≥ 0", c.InitialDelay)
-	case c.MaxMembers < 1 || c.MaxMemberBytes < 1 || c.MaxGroupBytes < c.MaxMemberBytes || c.MaxGroups < 1 || c.MaxOffsets < 1 || c.MaxOffsetMetadataBytes < 0:
-		return fmt.Errorf("group limits must be positive, and a group at least as large as a member: %+v", c)
+	case c.MaxMembers < 1 || c.MaxMemberBytes < 1 || c.MaxGroupBytes < c.MaxMemberBytes || c.MaxGroups < 1 || c.MaxShardBytes < c.MaxGroupBytes || c.MaxOffsets < 1 || c.MaxOffsetMetadataBytes < 0:
+		return fmt.Errorf("group limits must be positive, a group at least as large as a member, a shard as a group: %+v", c)
 	case c.OffsetsRetention <= 0 || c.ExpireInterval <= 0 || c.ExpireInterval > MaxClockStep:
 		return fmt.Errorf("group offsets retention %v and check interval %v: want > 0 and an interval ≤ %v", c.OffsetsRetention, c.ExpireInterval, MaxClockStep)
 	}

@@ -59,6 +59,9 @@ type Coordinator struct {
 	clockAt time.Time
 	expire  timer
 	out     Effects
+	// bytes is what groups takes in memory, each member counted twice; reserved
+	// is what commits under way may add to the Machine.
+	bytes, reserved int
 }
 
 // NewCoordinator returns a coordinator that does not lead yet. Config must be valid.
@@ -72,6 +75,7 @@ func NewCoordinator(cfg Config, m *Machine) *Coordinator {
 func (c *Coordinator) reset() {
 	c.groups, c.timers, c.waiting = map[string]*live{}, nil, map[Token]*member{}
 	c.expire.index = 0
+	c.bytes, c.reserved = 0, 0
 	clear(c.calls)
 }
 
@@ -249,8 +253,7 @@ func (c *Coordinator) drain(g *live) {
 // settle drops a group that holds nothing which the Machine does not know.
 func (c *Coordinator) settle(g *live) {
 	if len(g.members) == 0 && len(g.pending) == 0 && !g.busy && len(g.queue) == 0 && g.phase == Empty && c.groups[g.name] == g {
-		c.timers.stop(&g.timer)
-		delete(c.groups, g.name)
+		c.discard(g)
 	}
 }
 
@@ -276,14 +279,7 @@ func (c *Coordinator) open(name string) *live {
 // reload gives up what is under way and starts again from the Machine.
 func (c *Coordinator) reload(g *live) {
 	c.answerAll(g, ErrLoading)
-	c.timers.stop(&g.timer)
-	for _, p := range g.pending {
-		c.timers.stop(p)
-	}
-	for _, m := range g.members {
-		c.timers.stop(&m.timer)
-	}
-	delete(c.groups, g.name)
+	c.discard(g)
 	if st := c.m.State(g.name); !st.empty() {
 		c.load(g.name, st)
 	}

@@ -1,6 +1,9 @@
 package group
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // What a group call may answer. Doors map these (with errors.Is) to wire codes.
 var (
@@ -30,6 +33,9 @@ var (
 	ErrGroupFull = errors.New("group is full")
 	// ErrTooManyGroups: the shard has as many groups as the configuration allows.
 	ErrTooManyGroups = errors.New("too many groups")
+	// ErrShardFull: the groups of the shard take as many bytes as the
+	// configuration allows. It is an ErrTooManyGroups to who does not look closer.
+	ErrShardFull = fmt.Errorf("%w: their members and positions take as much memory as is allowed; delete groups that nobody needs", ErrTooManyGroups)
 	// ErrTooLarge: an assignment or a request is larger than a group may be.
 	ErrTooLarge = errors.New("group data too large")
 	// ErrOffsetMetadata: the text committed with an offset is too long.

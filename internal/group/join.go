@@ -139,6 +139,13 @@ func (c *Coordinator) room(g *live, req *JoinRequest, old *member) error {
 	if size > c.cfg.MaxGroupBytes {
 		return ErrGroupFull
 	}
+	more := 2 * (size - g.bytes)
+	if old == nil {
+		more += memberBytes
+	}
+	if !c.takes(more) {
+		return ErrShardFull
+	}
 	return nil
 }
 
@@ -153,10 +160,7 @@ func (c *Coordinator) joinNew(g *live, t Token, req *JoinRequest) {
 			return
 		}
 	}
-	if p := g.pending[id]; p != nil {
-		c.timers.stop(p)
-		delete(g.pending, id)
-	}
+	c.unpromise(g, id)
 	g.protocolType = req.ProtocolType
 	m := c.insert(g, req.member(id))
 	g.newcomers = true
@@ -168,13 +172,15 @@ func (c *Coordinator) joinNew(g *live, t Token, req *JoinRequest) {
 func (c *Coordinator) promise(g *live, id string, session time.Duration) {
 	p := &timer{}
 	p.fire = func() {
-		delete(g.pending, id)
+		c.unpromise(g, id)
 		if !g.busy {
 			c.maybeComplete(g)
 		}
 		c.settle(g)
 	}
+	c.unpromise(g, id)
 	g.pending[id] = p
+	c.bytes += promiseBytes + len(id)
 	c.timers.set(p, c.now.Add(session))
 }
 
@@ -211,13 +217,14 @@ func (m *Member) matches(protocols []Protocol) bool {
 	})
 }
 
-// update takes over what the request says of the member.
+// update takes over what the request says of the member. A static member stays
+// one, also when a rejoin leaves the instance out.
 func (c *Coordinator) update(g *live, m *member, req *JoinRequest) {
-	g.count(m, -1)
-	assignment := m.Assignment
+	c.count(g, m, -1)
+	instance, assignment := m.Instance, m.Assignment
 	m.Member = req.member(m.ID)
-	m.Assignment = assignment
-	g.count(m, +1)
+	m.Instance, m.Assignment = instance, assignment
+	c.count(g, m, +1)
 	g.protocolType = req.ProtocolType
 }
 
@@ -261,8 +268,9 @@ func (c *Coordinator) rename(g *live, m *member, id string) {
 	if g.leader == m.ID {
 		g.leader = id
 	}
-	g.bytes += len(id) - len(m.ID)
+	c.count(g, m, -1)
 	m.ID = id
+	c.count(g, m, +1)
 	g.members[id] = m
 }
 

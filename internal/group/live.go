@@ -62,6 +62,7 @@ func (c *Coordinator) newLive(name string) *live {
 	}
 	g.timer.fire = func() { c.phaseOver(g) }
 	c.groups[name] = g
+	c.bytes += liveBytes + len(name)
 	return g
 }
 
@@ -102,7 +103,7 @@ func (c *Coordinator) insert(g *live, mm Member) *member {
 	if m.Instance != "" {
 		g.statics[m.Instance] = m
 	}
-	g.count(m, +1)
+	c.count(g, m, +1)
 	c.alive(m)
 	c.timers.set(&m.timer, m.deadline)
 	return m
@@ -112,7 +113,7 @@ func (c *Coordinator) insert(g *live, mm Member) *member {
 func (c *Coordinator) remove(g *live, m *member) {
 	c.answer(m, ErrUnknownMember)
 	c.timers.stop(&m.timer)
-	g.count(m, -1)
+	c.count(g, m, -1)
 	if m.joined {
 		g.joined--
 	}

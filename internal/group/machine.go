@@ -21,6 +21,7 @@ type Machine struct {
 	// moves by Expire only.
 	clock time.Duration
 	index record.Index // of the last entry applied
+	bytes int          // see Bytes; Invariant: the sum over groups, topics, positions
 }
 
 // stored is one group.
@@ -114,6 +115,7 @@ func (m *Machine) replace(name string, base uint64, s *State) error {
 func (m *Machine) create(name string) *stored {
 	g := &stored{emptyClock: m.clock, topics: map[record.TopicID]*topicOffsets{}}
 	m.groups[name] = g
+	m.bytes += groupBytes + len(name)
 	return g
 }
 
@@ -172,6 +174,15 @@ func (m *Machine) deleteGroup(name string) error {
 	case !g.state.empty():
 		return ErrNonEmpty
 	}
-	delete(m.groups, name)
+	m.remove(name)
 	return nil
+}
+
+func (m *Machine) remove(name string) {
+	g := m.groups[name]
+	for id := range g.topics {
+		m.dropTopic(g, id)
+	}
+	delete(m.groups, name)
+	m.bytes -= groupBytes + len(name)
 }

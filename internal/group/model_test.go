@@ -233,6 +233,7 @@ func (c *chaos) carry(e Effects) {
 		}
 	}
 	c.underWay = append(c.underWay, e.Proposals...)
+	checkSizes(c.t, c.c)
 }
 
 // joined checks that a promise of a generation is covered by what is committed.

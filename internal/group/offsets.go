@@ -42,16 +42,16 @@ func (m *Machine) commit(index record.Index, now time.Time, c *grouppb.CommitOff
 		g.state = &State{Version: index, Since: now}
 	}
 	for _, t := range c.GetTopics() {
-		to := g.topic(record.TopicID(t.GetTopic()), t.GetName())
+		to := m.topic(g, record.TopicID(t.GetTopic()), t.GetName())
 		for _, p := range t.GetPartitions() {
-			to.partitions[record.Partition(p.GetPartition())] = storedOffset{
+			m.put(to, record.Partition(p.GetPartition()), storedOffset{
 				Offset: Offset{
 					Offset: record.Offset(p.GetOffset()), LeaderEpoch: record.Epoch(p.GetLeaderEpoch()),
 					Metadata: p.GetMetadata(), Committed: now,
 				},
 				clock:     m.clock,
 				retention: time.Duration(c.GetRetentionMillis()) * time.Millisecond,
-			}
+			})
 		}
 	}
 	return nil
@@ -88,12 +88,14 @@ func checkTopics(topics []*grouppb.TopicOffsets) error {
 	return nil
 }
 
-func (g *stored) topic(id record.TopicID, name string) *topicOffsets {
+func (m *Machine) topic(g *stored, id record.TopicID, name string) *topicOffsets {
 	t := g.topics[id]
 	if t == nil {
 		t = &topicOffsets{partitions: map[record.Partition]storedOffset{}}
 		g.topics[id] = t
+		m.bytes += topicBytes
 	}
+	m.bytes += len(name) - len(t.name)
 	t.name = name
 	return t
 }
@@ -113,10 +115,10 @@ func (m *Machine) deleteOffsets(c *grouppb.DeleteOffsets) error {
 			continue
 		}
 		for _, p := range t.GetPartitions() {
-			delete(to.partitions, record.Partition(p.GetPartition()))
+			m.drop(to, record.Partition(p.GetPartition()))
 		}
 		if len(to.partitions) == 0 {
-			delete(g.topics, id)
+			m.dropTopic(g, id)
 		}
 	}
 	return nil
@@ -128,7 +130,7 @@ func (m *Machine) forgetTopics(c *grouppb.ForgetTopics) {
 			continue
 		}
 		for _, g := range m.groups {
-			delete(g.topics, record.TopicID(id))
+			m.dropTopic(g, record.TopicID(id))
 		}
 	}
 }
@@ -150,15 +152,15 @@ func (m *Machine) expire(c *grouppb.Expire) {
 			}
 			for p, o := range t.partitions {
 				if m.clock-g.agesFrom(o) >= o.keep(retention) {
-					delete(t.partitions, p)
+					m.drop(t, p)
 				}
 			}
 			if len(t.partitions) == 0 {
-				delete(g.topics, id)
+				m.dropTopic(g, id)
 			}
 		}
 		if g.state.empty() && len(g.topics) == 0 && m.clock-g.emptyClock >= retention {
-			delete(m.groups, name)
+			m.remove(name)
 		}
 	}
 }

@@ -84,7 +84,8 @@ func (c *Coordinator) begin(g *live) {
 	}
 	g.phase = Completing
 	for _, m := range g.ordered() {
-		m.joined, m.synced, m.Assignment = false, false, nil
+		m.joined, m.synced = false, false
+		c.assign(g, m, nil)
 		if m.join != 0 {
 			c.replyJoin(m, g.joinResponse(m))
 		}

@@ -222,6 +222,7 @@ func (w *world) config() {
 	w.cfg.MaxOffsets = w.num("max-offsets", w.cfg.MaxOffsets)
 	w.cfg.MaxMemberBytes = w.num("max-member-bytes", w.cfg.MaxMemberBytes)
 	w.cfg.MaxGroupBytes = w.num("max-group-bytes", w.cfg.MaxGroupBytes)
+	w.cfg.MaxShardBytes = w.num("max-shard-bytes", w.cfg.MaxShardBytes)
 	if err := w.cfg.Validate(); err != nil {
 		w.t.Fatal(err)
 	}

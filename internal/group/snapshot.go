@@ -54,23 +54,24 @@ func (m *Machine) Restore(b []byte) error {
 	if pb.GetFormat() != snapshotFormat {
 		return fmt.Errorf("%w: format %d, this binary reads %d", ErrSnapshot, pb.GetFormat(), snapshotFormat)
 	}
-	groups := make(map[string]*stored, len(pb.GetGroups()))
+	next := NewMachine()
 	for _, g := range pb.GetGroups() {
 		if g.GetState() == nil {
 			return fmt.Errorf("%w: group %q has no state", ErrSnapshot, g.GetName())
 		}
-		s := &stored{
-			state:      newState(record.Index(g.GetState().GetVersion()), g.GetState()),
-			emptyClock: time.Duration(g.GetEmptyClockMillis()) * time.Millisecond,
-			topics:     map[record.TopicID]*topicOffsets{},
+		if next.groups[g.GetName()] != nil {
+			return fmt.Errorf("%w: group %q is there twice", ErrSnapshot, g.GetName())
 		}
-		if err := s.readTopics(g.GetTopics()); err != nil {
+		s := next.create(g.GetName())
+		s.state = newState(record.Index(g.GetState().GetVersion()), g.GetState())
+		s.emptyClock = time.Duration(g.GetEmptyClockMillis()) * time.Millisecond
+		if err := next.readTopics(s, g.GetTopics()); err != nil {
 			return fmt.Errorf("%w: group %q", err, g.GetName())
 		}
-		groups[g.GetName()] = s
 	}
-	m.groups, m.index = groups, record.Index(pb.GetIndex())
-	m.clock = time.Duration(pb.GetClockMillis()) * time.Millisecond
+	next.index = record.Index(pb.GetIndex())
+	next.clock = time.Duration(pb.GetClockMillis()) * time.Millisecond
+	*m = *next
 	return nil
 }
 
@@ -94,21 +95,21 @@ func (g *stored) topicsProto() []*grouppb.TopicOffsets {
 	return out
 }
 
-func (g *stored) readTopics(topics []*grouppb.TopicOffsets) error {
+func (m *Machine) readTopics(g *stored, topics []*grouppb.TopicOffsets) error {
 	if checkTopics(topics) != nil {
 		return ErrSnapshot
 	}
 	for _, t := range topics {
-		to := g.topic(record.TopicID(t.GetTopic()), t.GetName())
+		to := m.topic(g, record.TopicID(t.GetTopic()), t.GetName())
 		for _, p := range t.GetPartitions() {
-			to.partitions[record.Partition(p.GetPartition())] = storedOffset{
+			m.put(to, record.Partition(p.GetPartition()), storedOffset{
 				Offset: Offset{
 					Offset: record.Offset(p.GetOffset()), LeaderEpoch: record.Epoch(p.GetLeaderEpoch()),
 					Metadata: p.GetMetadata(), Committed: time.UnixMilli(p.GetTimeMillis()),
 				},
 				clock:     time.Duration(p.GetClockMillis()) * time.Millisecond,
 				retention: time.Duration(p.GetRetentionMillis()) * time.Millisecond,
-			}
+			})
 		}
 	}
 	return nil

@@ -68,9 +68,15 @@ func (c *Coordinator) sync(g *live, t Token, req *SyncRequest) {
 // call sets going.
 func (c *Coordinator) syncWait(g *live, m *member, t Token, req *SyncRequest) {
 	leads := m.ID == g.leader && !g.busy
-	if leads && !g.fits(req.Assignments, c.cfg.MaxGroupBytes) {
-		c.reply(t, &SyncResponse{Err: ErrTooLarge})
-		return
+	if leads {
+		switch n := g.bytesOf(req.Assignments); {
+		case n > c.cfg.MaxGroupBytes:
+			c.reply(t, &SyncResponse{Err: ErrTooLarge})
+			return
+		case !c.takes(2 * n):
+			c.reply(t, &SyncResponse{Err: ErrShardFull})
+			return
+		}
 	}
 	if m.sync != 0 { // the client asks again
 		c.replySync(m, &SyncResponse{Err: ErrRebalancing})
@@ -89,27 +95,26 @@ func (c *Coordinator) syncWait(g *live, m *member, t Token, req *SyncRequest) {
 	c.change(g, &grouppb.Command{Kind: &grouppb.Command_Assign{Assign: cmd}}, func() { c.assigned(g) })
 }
 
-// fits reports that the assignments of the group's members are within limit.
-func (g *live) fits(assignments map[string][]byte, limit int) bool {
+// bytesOf is how large the assignments of the group's members are together.
+func (g *live) bytesOf(assignments map[string][]byte) int {
 	n := 0
 	for id, a := range assignments {
 		if g.members[id] != nil {
 			n += len(a)
 		}
 	}
-	return n <= limit
+	return n
 }
 
 // assigned answers all who wait for the assignment that was just committed.
 func (c *Coordinator) assigned(g *live) {
 	g.phase = Stable
 	for _, m := range g.ordered() {
-		g.bytes -= m.bytes()
-		m.Assignment = nil
 		if s := g.base.Member(m.ID); s != nil {
-			m.Assignment = s.Assignment
+			c.assign(g, m, s.Assignment)
+		} else {
+			c.assign(g, m, nil)
 		}
-		g.bytes += m.bytes()
 		if m.sync != 0 {
 			c.replySync(m, g.syncResponse(m))
 		}
@@ -172,9 +177,8 @@ func (c *Coordinator) Leave(now time.Time, t Token, req *LeaveRequest) Effects {
 }
 
 func (c *Coordinator) leave(g *live, l LeaveMember) error {
-	if p := g.pending[l.ID]; p != nil && l.Instance == "" {
-		c.timers.stop(p)
-		delete(g.pending, l.ID)
+	if g.pending[l.ID] != nil && l.Instance == "" {
+		c.unpromise(g, l.ID)
 		return nil
 	}
 	if s := g.statics[l.Instance]; l.ID == "" && l.Instance != "" && s != nil {
