@@ -208,22 +208,25 @@ func decodeCheckpoint(b []byte, seq uint64) (map[record.Group]*section, error) {
 	}
 	sections := make(map[record.Group]*section, len(rows))
 	for _, r := range rows {
-		if r.at > uint64(len(b)) || uint64(r.size) > uint64(len(b))-r.at {
-			sections[r.group] = &section{group: r.group, damaged: fmt.Errorf("section of group %d ends beyond the file", r.group)}
-			continue
-		}
-		body := b[r.at : r.at+uint64(r.size)]
-		if got := crc32.Checksum(body, record.Castagnoli); got != r.crc {
-			sections[r.group] = &section{group: r.group, damaged: fmt.Errorf("section of group %d at offset %d: CRC %08x, table says %08x", r.group, r.at, got, r.crc)}
-			continue
-		}
-		s, err := decodeSection(r.group, body)
-		if err != nil {
-			s = &section{group: r.group, damaged: err}
-		}
-		sections[r.group] = s
+		sections[r.group] = r.section(b)
 	}
 	return sections, nil
+}
+
+// section decodes the row's section of the file b.
+func (r sectionRow) section(b []byte) *section {
+	if r.at > uint64(len(b)) || uint64(r.size) > uint64(len(b))-r.at {
+		return &section{group: r.group, damaged: fmt.Errorf("section of group %d ends beyond the file", r.group)}
+	}
+	body := b[r.at : r.at+uint64(r.size)]
+	if got := crc32.Checksum(body, record.Castagnoli); got != r.crc {
+		return &section{group: r.group, damaged: fmt.Errorf("section of group %d at offset %d: CRC %08x, table says %08x", r.group, r.at, got, r.crc)}
+	}
+	s, err := decodeSection(r.group, body)
+	if err != nil {
+		s = &section{group: r.group, damaged: err}
+	}
+	return s
 }
 
 type sectionRow struct {
