@@ -72,6 +72,7 @@ type Log struct {
 	// assembled. Invariant: synced ≤ wrote ≤ next, but for the step to another file.
 	synced, wrote, next Position
 	block               encoded // append's
+	prepared            bool    // a spare was asked for since the file was begun
 
 	mu sync.Mutex
 	// files are the live ones by seq, oldest first, the current one included.
@@ -209,6 +210,11 @@ func (l *Log) write(e *encoded) error {
 		return l.fail(err)
 	}
 	l.written.Add(uint64(e.size))
+	if !l.prepared && e.at.Offset+e.size > l.fileBytes/4 {
+		// The next file will be needed; a node that is idle does without.
+		l.prepared = true
+		l.prepare()
+	}
 	l.wrote = Position{e.at.File, e.at.Offset + e.size}
 	return nil
 }
@@ -289,7 +295,7 @@ func (l *Log) begin(sizeBytes int64) error {
 	l.files = append(l.files, walFile{seq, sizeBytes})
 	l.position = l.next
 	l.mu.Unlock()
-	l.prepare()
+	l.prepared = false
 	return nil
 }
 
