@@ -63,7 +63,7 @@ generate: ## write generated code and docs anew (needs protoc)
 	  --connect-go_out=proto --connect-go_opt=paths=source_relative $$(cd proto && find . -name '*.proto'); \
 	for f in $$(find internal -name '*.proto'); do d=$$(dirname $$f); \
 	  protoc -I $$d --go_out=$$d --go_opt=paths=source_relative $$(basename $$f); done
-	@go test ./internal/config -run Reference -rewrite
+	@go test ./internal/config ./internal/meta -run Reference -args -rewrite
 
 .PHONY: clean
 clean: ## remove what was built; data stays

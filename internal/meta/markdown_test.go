@@ -1,0 +1,26 @@
+package meta
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write docs/topic-settings.md anew")
+
+func TestReferenceIsUpToDate(t *testing.T) {
+	const path = "../../docs/topic-settings.md"
+	want := SettingsReference()
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(have) != want {
+		t.Error("docs/topic-settings.md is not what internal/meta says: run make generate")
+	}
+}
