@@ -6,6 +6,8 @@ PROTOC_GEN_CONNECT := connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.21.1
 VERSION ?=
 LDFLAGS := $(if $(VERSION),-X github.com/tube-mq/tube/internal/cli.released=$(VERSION))
 FUZZTIME ?= 10s
+# Arguments of tubebench, for example BENCH="run produce -d 10s".
+BENCH ?= run
 # Packages whose tests start real processes: they take long and gain nothing from
 # the race detector, since what races would be in the other process.
 BLACKBOX := ./test/...
