@@ -333,7 +333,7 @@ func (n *Node) openKafka() error {
 	n.watchMetrics()
 	counted := n.metrics.Kafka()
 	door, err := kafka.New(kafka.Config{
-		Node: n.id.Node, Logger: n.logger, AutoCreateTopics: n.cfg.AutoCreateTopics,
+		Node: n.id.Node, Logger: n.logger, AutoCreateTopics: n.cfg.AutoCreateTopics, DataDir: n.cfg.Data,
 		MaxConnections: n.cfg.MaxConnections, MaxConnectionsPerAddress: n.cfg.MaxConnectionsPerAddress,
 		MaxFrameBytes: int(n.cfg.MaxFrameBytes), RequestMemoryBytes: n.cfg.RequestMemoryBytes,
 		ReadTimeout: n.cfg.ReadTimeout, WriteTimeout: n.cfg.WriteTimeout, IdleTimeout: n.cfg.IdleTimeout,
