@@ -367,3 +367,46 @@ func TestDeletedWhileItsTailWaitsToBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// The same after a kill, when the write-ahead log has the batches' headers only.
+func TestMemoryTopicAfterAKill(t *testing.T) {
+	mem := vfs.NewMem()
+	topic := testTopic(func(c *meta.TopicConfig) { c.MemoryOnly = true })
+	r := startOn(t, mem, "/d", topic)
+	for i := range int32(5) {
+		if res := r.produce(batchOf(5, i, 1000, "gone")); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+	}
+	killed := mem.CrashCopy(1, vfs.CrashKeep)
+	r.stop()
+	r = startOn(t, killed, "/d", topic)
+	defer r.stop()
+	b, err := r.partition().Bounds()
+	if err != nil || b.LogStart != b.HighWatermark || b.HighWatermark > 5 {
+		t.Fatalf("after a kill: %+v, %v; want an empty log", b, err)
+	}
+	for i := range record.Offset(3) {
+		if res := r.produce(batchOf(-1, 0, 1000, "new")); res.Err != nil || res.BaseOffset != b.HighWatermark+i {
+			t.Fatalf("produced at %d, %v; want %d", res.BaseOffset, res.Err, b.HighWatermark+i)
+		}
+	}
+	if got := r.values(b.HighWatermark); len(got) != 3 {
+		t.Fatalf("%d records readable, want 3", len(got))
+	}
+}
+
+// A batch that cannot be appended is not acknowledged.
+func TestFailedAppendIsNotAcknowledged(t *testing.T) {
+	r := start(t, t.TempDir(), testTopic(nil))
+	defer r.stop()
+	if err := r.partition().log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if res := r.produce(batchOf(-1, 0, 1000, "lost")); !errors.Is(res.Err, ErrStorage) {
+		t.Fatalf("answered with offset %d, %v", res.BaseOffset, res.Err)
+	}
+	if res := r.produce(batchOf(-1, 0, 1000, "later")); !errors.Is(res.Err, ErrStorage) {
+		t.Fatalf("the next one: offset %d, %v", res.BaseOffset, res.Err)
+	}
+}

@@ -41,7 +41,11 @@ type produced struct {
 	stampMillis int64
 	start       record.Offset
 	err         error
+	fatal       error // see replica.Fatal
 }
+
+// Fatal implements replica.Fatal.
+func (p produced) Fatal() error { return p.fatal }
 
 // Apply implements replica.Machine.
 func (m *machine) Apply(e replica.Entry) any {
@@ -84,14 +88,14 @@ func (m *machine) produce(e replica.Entry, kind commandKind) produced {
 	if h.ProducerID >= 0 {
 		m.producers.note(h, base, m.nowMillis, stamp)
 	}
-	switch {
-	case kind == commandHeaderOnly:
+	if kind == commandHeaderOnly {
 		// The batch was in memory only and is gone; its offsets are not given again.
 		m.start = m.end
-	default:
-		m.p.append(e.Data, h, e.Buf)
+		err = m.p.skip(m.end)
+	} else {
+		err = m.p.append(e.Data, h, e.Buf)
 	}
-	return produced{base: base, stampMillis: stamp, start: m.start}
+	return produced{base: base, stampMillis: stamp, start: m.start, fatal: err}
 }
 
 func (m *machine) moveStart(b []byte) produced {

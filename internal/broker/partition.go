@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tube-mq/tube/internal/commitlog"
 	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
@@ -288,15 +289,23 @@ func (p *Partition) fail(err error) {
 }
 
 // append is called by the machine for every committed batch.
-func (p *Partition) append(batch []byte, h record.Header, buf *record.Buffer) {
-	if p.damage.Load() != nil {
-		return
-	}
+// An error means that the replica cannot go on: its state is ahead of its log.
+func (p *Partition) append(batch []byte, h record.Header, buf *record.Buffer) error {
 	if err := p.log.Append(batch, h, buf); err != nil {
 		p.fail(err)
-		return
+		return err
 	}
 	p.broker.flusher.appended(p, len(batch))
+	return nil
+}
+
+// skip goes past a batch that was in memory only and is gone.
+func (p *Partition) skip(to record.Offset) error {
+	m, ok := p.log.(*commitlog.Memory)
+	if !ok {
+		return fmt.Errorf("a batch of a memory topic in the log of partition %s, which is on disk", p.id)
+	}
+	return m.Skip(to)
 }
 
 // applied is called after a run of entries.

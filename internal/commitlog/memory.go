@@ -216,3 +216,17 @@ func (m *Memory) Close() error {
 	m.start, m.closed = m.end, true
 	return nil
 }
+
+// Skip makes an empty log of it that goes on at to: what was up to there was in
+// the memory of a process that is gone.
+func (m *Memory) Skip(to record.Offset) error {
+	if err := m.SetLogStart(to); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if to > m.end {
+		m.start, m.end = to, to
+	}
+	return nil
+}

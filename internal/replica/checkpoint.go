@@ -29,6 +29,7 @@ type checkpointer struct {
 func (h *Host) checkpointLoop(ctx context.Context) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -36,9 +37,12 @@ func (h *Host) checkpointLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 		grown := int64(h.wal.Written() - h.checkpoint.fromBytes.Load())
-		if grown < h.cfg.CheckpointBytes && h.checkpoint.entries.Load() < h.cfg.CheckpointEntries {
+		// Starts that were cut short leave a small file each.
+		many := h.wal.SizeBytes() > 2*h.cfg.CheckpointBytes && time.Since(last) > 10*time.Second
+		if grown < h.cfg.CheckpointBytes && h.checkpoint.entries.Load() < h.cfg.CheckpointEntries && !many {
 			continue
 		}
+		last = time.Now()
 		if err := h.Checkpoint(); err != nil {
 			h.cfg.Logger.Error("checkpoint not made; will try again", "err", err)
 			select {

@@ -31,6 +31,10 @@ type Machine interface {
 	Close()
 }
 
+// Fatal is a result of Apply that can say that the machine could not apply the
+// entry: the replica stops then, and what is under way is answered with ErrDamaged.
+type Fatal interface{ Fatal() error }
+
 // Proposal asks for one entry.
 type Proposal struct {
 	Data []byte

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"fmt"
 	"sync"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -145,7 +146,8 @@ func (g *Group) work() {
 			applied = true
 			if err := g.applyOne(en); err != nil {
 				g.fail(err)
-				break
+				g.spec.Machine.Applied()
+				return
 			}
 		}
 		for _, m := range e.applied {
@@ -190,7 +192,11 @@ func (g *Group) applyOne(en *raftpb.Entry) error {
 		g.core.finish(index, term, nil)
 		return nil
 	}
-	g.core.finish(index, term, g.spec.Machine.Apply(entry))
+	result := g.spec.Machine.Apply(entry)
+	if f, ok := result.(Fatal); ok && f.Fatal() != nil {
+		return fmt.Errorf("entry %d: %w", index, f.Fatal())
+	}
+	g.core.finish(index, term, result)
 	return nil
 }
 

@@ -127,7 +127,13 @@ func Open(cfg Config, replay func(Record) error) (*Log, Recovery, error) {
 	}
 	// A start never goes on in an old file: its first block's mark says where
 	// the old one ends, so that what was cut can never come back.
-	if err := l.begin(cfg.FirstFileBytes); err != nil {
+	// On a full disk a small one will do, so that what makes room can run.
+	err = l.begin(cfg.FirstFileBytes)
+	for size := cfg.FirstFileBytes; errors.Is(err, ErrFull) && size > smallestFirstFile; {
+		size = max(size/8, smallestFirstFile)
+		err = l.begin(size)
+	}
+	if err != nil {
 		return nil, s.rec, err
 	}
 	if len(seqs) > 0 {
@@ -141,6 +147,9 @@ func Open(cfg Config, replay func(Record) error) (*Log, Recovery, error) {
 	}
 	return l, s.rec, nil
 }
+
+// smallestFirstFile is what a start needs at least to go on in.
+const smallestFirstFile = 64 << 10
 
 func (s *scan) syncFiles() error {
 	for _, seq := range s.seqs {
