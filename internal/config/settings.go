@@ -88,7 +88,7 @@ var settings = []Setting{
 	{"group-max-members", sectionGroups, "50000", "Most members of one group.", func(c *Config) value { return integer{&c.GroupMaxMembers, 1, 1_000_000} }},
 	{"offsets-retention", sectionGroups, "7d", "How long the committed offsets of a group without members are kept.", func(c *Config) value { return duration{&c.OffsetsRetention, time.Minute, 100 * year} }},
 
-	{"wal-file-size", sectionStorage, "256MiB", "Size of one file of the write-ahead log. It bounds the largest batch.", func(c *Config) value { return size{&c.WALFileBytes, 16 * mib, 4 * gib} }},
+	{"wal-file-size", sectionStorage, "256MiB", "Size of one file of the write-ahead log. It bounds the largest batch: it must be at least max-frame-size and 1MiB.", func(c *Config) value { return size{&c.WALFileBytes, 16 * mib, 4 * gib} }},
 	{"checkpoint-every", sectionStorage, "512MiB", "Growth of the write-ahead log after which its content is settled in segments and forgotten. More makes restarts longer and takes that much disk, less writes more.", func(c *Config) value { return size{&c.CheckpointBytes, 64 * mib, 1024 * gib} }},
 	{"tail-memory", sectionStorage, "128MiB", "Memory for messages that are in the write-ahead log but not yet in segments, over all partitions. Readers that keep up are served from it.", func(c *Config) value { return size{&c.TailMemoryBytes, 8 * mib, 1024 * gib} }},
 	{"disk-reserve", sectionStorage, "512MiB", "Free disk below which producers get a retriable error. Reads, commits and deletes go on; producing begins again by itself when there is room.", func(c *Config) value { return size{&c.DiskReserveBytes, 0, math.MaxInt64} }},

@@ -43,7 +43,5 @@ func (n *Node) watchMetrics() {
 		metrics.Value{Name: "tube_partitions_damaged", Help: "Partitions out of service because their data is damaged.",
 			Read: func() float64 { return float64(n.broker.Damaged()) }},
 		metrics.Value{Name: "tube_topics", Help: "Topics.", Read: func() float64 { return float64(len(n.meta.Image().Topics)) }},
-		metrics.Value{Name: "tube_kafka_open_connections", Help: "Open Kafka connections, as the door counts them.",
-			Read: func() float64 { return float64(n.kafka.Connections()) }},
 	)
 }
