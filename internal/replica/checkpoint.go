@@ -3,6 +3,8 @@ package replica
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,8 +78,9 @@ func (h *Host) Checkpoint() error {
 		return err
 	}
 	c.entries.Store(0)
-	fresh := h.saveGroups()
-	if err := h.writeSections(fresh); err != nil {
+	groups, unclaimed := h.everyGroup()
+	fresh := saveGroups(groups)
+	if err := h.writeSections(fresh, unclaimed); err != nil {
 		for _, s := range fresh {
 			if s.sect != nil {
 				s.g.Do(func() { s.g.dirty = true })
@@ -92,7 +95,22 @@ func (h *Host) Checkpoint() error {
 			forget = s.from
 		}
 	}
+	// What it holds of groups that nobody has added is nowhere else: a start that
+	// failed, or that is not that far yet, must not lose it.
+	for _, r := range unclaimed {
+		if r.damage == nil && !r.from.IsZero() && r.from.Before(forget) {
+			forget = r.from
+		}
+	}
 	return h.wal.Forget(forget)
+}
+
+// everyGroup lists at one moment the groups that run and those that nobody has
+// added yet, so that one which is just being added is in one of the two.
+func (h *Host) everyGroup() (running []*Group, unclaimed map[record.Group]*recovered) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.groups)), maps.Clone(h.recovered)
 }
 
 // Sync returns once everything that the write-ahead log was given before is durable.
@@ -110,12 +128,12 @@ func (h *Host) barrier() error {
 }
 
 // writeSections settles the machines and writes the file.
-func (h *Host) writeSections(fresh []saved) error {
+func (h *Host) writeSections(fresh []saved, unclaimed map[record.Group]*recovered) error {
 	c := &h.checkpoint
 	if err := settle(fresh); err != nil {
 		return err
 	}
-	sections, err := h.sections(fresh)
+	sections, err := h.sections(fresh, unclaimed)
 	if err != nil {
 		return err
 	}
@@ -152,8 +170,7 @@ func settle(fresh []saved) error {
 }
 
 // saveGroups asks every group, in its loop, where it stands.
-func (h *Host) saveGroups() []saved {
-	groups := h.Groups()
+func saveGroups(groups []*Group) []saved {
 	out := make([]saved, len(groups))
 	var wait sync.WaitGroup
 	for i, g := range groups {
@@ -196,8 +213,9 @@ func (g *Group) save() saved {
 }
 
 // sections puts together what the file holds: fresh sections, those of idle
-// groups as they were, and those of groups that nobody has added.
-func (h *Host) sections(fresh []saved) ([]encodedSection, error) {
+// groups as they were, those of groups that nobody has added, and of damaged
+// groups that they are damaged, as the WAL forgets what told so.
+func (h *Host) sections(fresh []saved, unclaimed map[record.Group]*recovered) ([]encodedSection, error) {
 	var out []encodedSection
 	add := func(id record.Group, b []byte) { out = append(out, encodedSection{id, b}) }
 	for _, s := range fresh {
@@ -211,7 +229,9 @@ func (h *Host) sections(fresh []saved) ([]encodedSection, error) {
 			add(id, b)
 		case h.checkpoint.last[id] != nil:
 			add(id, h.checkpoint.last[id])
-		case s.g.old != nil && s.g.old.section != nil && s.g.old.section.damaged == nil:
+		case s.g.core == nil && s.g.lost() != nil:
+			add(id, encodeDamage(s.g.lost()))
+		case s.g.old != nil && s.g.old.section != nil:
 			b, err := s.g.old.section.encode()
 			if err != nil {
 				return nil, err
@@ -219,10 +239,11 @@ func (h *Host) sections(fresh []saved) ([]encodedSection, error) {
 			add(id, b)
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for id, r := range h.recovered {
-		if r.section != nil && r.section.damaged == nil {
+	for id, r := range unclaimed {
+		switch {
+		case r.damage != nil:
+			add(id, encodeDamage(r.damage))
+		case r.section != nil:
 			b, err := r.section.encode()
 			if err != nil {
 				return nil, err

@@ -50,6 +50,7 @@ type section struct {
 	damaged error  // set when read: the section's bytes are not what was written
 }
 
+// Of a sound group:
 // u64 replica, u64 applied, u64 its term, u64 hard term, u64 vote, u64 commit,
 // u32 bytes of the ConfState, ConfState (protobuf), machine state to the end
 func (s *section) encode() ([]byte, error) {
@@ -66,8 +67,26 @@ func (s *section) encode() ([]byte, error) {
 	return append(append(b, conf...), s.state...), nil
 }
 
+// damagedMark stands at the beginning of a section in the place of the replica,
+// which is never that large, if the group was found damaged; why follows. The
+// group stays damaged until it is removed: what it had is not whole any more.
+const damagedMark = "DAMAGED:"
+
+func encodeDamage(cause error) []byte {
+	text := cause.Error()
+	if at := strings.LastIndex(text, foundBefore); at >= 0 {
+		text = text[at+len(foundBefore):]
+	}
+	return append([]byte(damagedMark), text[:min(len(text), 1000)]...)
+}
+
+const foundBefore = "found at an earlier start: "
+
 func decodeSection(group record.Group, b []byte) (*section, error) {
 	const fixed = 6*8 + 4
+	if text, ok := strings.CutPrefix(string(b[:min(len(b), 1100)]), damagedMark); ok {
+		return nil, errors.New(foundBefore + text)
+	}
 	if len(b) < fixed {
 		return nil, fmt.Errorf("section of group %d has %d bytes, at least %d expected", group, len(b), fixed)
 	}

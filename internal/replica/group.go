@@ -120,6 +120,20 @@ func (g *Group) ID() record.Group { return g.spec.Group }
 // Status is what this replica knows of the leadership. Any goroutine may ask.
 func (g *Group) Status() Status { return *g.status.Load() }
 
+// lost is why something of the group, once the WAL forgets it, would be nowhere;
+// nil if its section alone tells all.
+func (g *Group) lost() error {
+	switch damage := g.Err(); {
+	case g.old == nil || damage == nil:
+		return nil
+	case g.old.damage != nil:
+		return g.old.damage
+	case len(g.old.slots) > 0:
+		return damage
+	}
+	return nil
+}
+
 // Err is why the replica does not run: its data here is damaged; nil if it does.
 func (g *Group) Err() error {
 	if p := g.damage.Load(); p != nil {

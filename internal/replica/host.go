@@ -148,6 +148,9 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	g.core = core
 	g.dirty = r == nil || r.section == nil || core.log.last() > core.log.base
 	g.Do(func() {
+		if g.core == nil {
+			return // its first turn has failed already
+		}
 		if g.core.soleVoter() {
 			if err := g.core.campaign(); err != nil {
 				spec.Logger.Error("cannot stand for election", "group", spec.Group, "err", err)

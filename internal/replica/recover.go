@@ -17,6 +17,9 @@ type recovered struct {
 	// slots are the entries behind the section's applied index, without holes.
 	slots  []slot
 	damage error
+	// from is where the WAL's first record is that the section lacks; zero: none.
+	// As long as nobody has added the group, it is nowhere else.
+	from wal.Position
 }
 
 func (r *recovered) base() uint64 {
@@ -93,6 +96,9 @@ func (h *Host) replay(rec wal.Record) error {
 		r = &recovered{}
 		h.recovered[rec.Group] = r
 	}
+	if r.from.IsZero() && (rec.Kind == wal.KindHardState || rec.Kind == wal.KindEntry && uint64(rec.Index) > r.base()) {
+		r.from = rec.Position
+	}
 	switch rec.Kind {
 	case wal.KindEntry:
 		r.entry(rec)
@@ -142,7 +148,8 @@ func (h *Host) judge(rec wal.Recovery) error {
 			return fmt.Errorf("replica: %w: it cannot be told which partitions it held; restore this node from a backup", d)
 		}
 		h.cfg.Logger.Error("write-ahead log is damaged", "group", d.Group, "err", d)
-		if r := h.recovered[d.Group]; r != nil && r.damage == nil {
+		// It says more than that entries are missing.
+		if r := h.recovered[d.Group]; r != nil && (r.section == nil || r.section.damaged == nil) {
 			r.damage = d
 		}
 	}
