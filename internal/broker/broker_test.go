@@ -410,3 +410,23 @@ func TestFailedAppendIsNotAcknowledged(t *testing.T) {
 		t.Fatalf("the next one: offset %d, %v", res.BaseOffset, res.Err)
 	}
 }
+
+// Acknowledged means readable: already while the producer is being answered.
+func TestAcknowledgedIsReadableAtOnce(t *testing.T) {
+	r := start(t, t.TempDir(), testTopic(nil))
+	defer r.stop()
+	p := r.partition()
+	type seen struct {
+		base   record.Offset
+		bounds Bounds
+		err    error
+	}
+	answered := make(chan seen, 1)
+	p.Produce(ProduceRequest{Batch: batchOf(-1, 0, 1000, "now"), LeaderEpoch: -1}, func(res ProduceResult) {
+		b, err := p.Bounds()
+		answered <- seen{res.BaseOffset, b, errors.Join(err, res.Err)}
+	})
+	if s := <-answered; s.err != nil || s.bounds.HighWatermark != s.base+1 {
+		t.Fatalf("answered with offset %d, %v, while the high watermark was %d", s.base, s.err, s.bounds.HighWatermark)
+	}
+}

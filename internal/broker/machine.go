@@ -29,7 +29,7 @@ type machine struct {
 	epochs    epochs
 	producers *producers
 
-	// bounds is what readers may see, published once per run of entries.
+	// bounds is what readers may see, published with every entry.
 	bounds atomic.Pointer[Bounds]
 	// mu lets lookups read epochs and producers while the loop goes on.
 	mu sync.Mutex
@@ -53,10 +53,14 @@ func (m *machine) Apply(e replica.Entry) any {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.nowMillis = max(m.nowMillis, now)
+	// Published here, not in Applied: who is answered may read what was
+	// acknowledged at once.
 	switch kind {
 	case commandProduce, commandHeaderOnly:
+		defer m.publish()
 		return m.produce(e, kind)
 	case commandLogStart:
+		defer m.publish()
 		return m.moveStart(e.Data[commandBytes:])
 	}
 	panic(fmt.Sprintf("broker: partition %s: entry %d has unknown kind %d: written by a newer version", m.p.id, e.Index, kind))
@@ -107,9 +111,8 @@ func (m *machine) moveStart(b []byte) produced {
 	return produced{base: -1, stampMillis: -1, start: m.start}
 }
 
-// Applied implements replica.Machine: what was applied becomes readable.
+// Applied implements replica.Machine: readers are woken once for a run of entries.
 func (m *machine) Applied() {
-	m.publish()
 	m.p.applied()
 }
 

@@ -229,7 +229,7 @@ func (h *Host) sections(fresh []saved, unclaimed map[record.Group]*recovered) ([
 			add(id, b)
 		case h.checkpoint.last[id] != nil:
 			add(id, h.checkpoint.last[id])
-		case s.g.core == nil && s.g.lost() != nil:
+		case s.g.lost() != nil:
 			add(id, encodeDamage(s.g.lost()))
 		case s.g.old != nil && s.g.old.section != nil:
 			b, err := s.g.old.section.encode()
