@@ -78,6 +78,7 @@ type Broker struct {
 	flusher *flusher
 	files   *commitlog.OpenFiles // of all logs, for readers
 	full    atomic.Pointer[diskState]
+	room    atomic.Int64 // bytes that may be admitted before the disk must be looked at
 	metrics counters
 	// retention is the clock that retention goes by; started is when the broker did.
 	retention retentionClock
@@ -158,7 +159,7 @@ func (b *Broker) Waiting(w Watcher) (stop func()) {
 }
 
 // DiskFull is why produce is refused; nil while it is not.
-func (b *Broker) DiskFull() error { return b.admit() }
+func (b *Broker) DiskFull() error { return b.refusal() }
 
 func (b *Broker) all() []*Partition {
 	b.mu.RLock()

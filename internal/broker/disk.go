@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/tube-mq/tube/internal/vfs"
@@ -12,13 +13,27 @@ import (
 // the node alive (the write-ahead log, deletes, retention, committed offsets)
 // still has room. It begins again by itself.
 
-const diskWatchInterval = time.Second
+const (
+	diskWatchInterval = time.Second
+	// lookAfterBytes of batches the disk is looked at again in any case: others
+	// write to it as well.
+	lookAfterBytes = 8 << 20
+)
 
 // diskState is why produce is refused.
 type diskState struct{ err error }
 
-// admit refuses what producers send while the disk is about to be full.
-func (b *Broker) admit() error {
+// admit refuses what producers send while the disk is about to be full. A batch
+// goes to disk twice, so what was admitted since the last look is counted as
+// such, and a producer that is faster than the watch makes it look again.
+func (b *Broker) admit(sizeBytes int) error {
+	if b.room.Add(-2*int64(sizeBytes)) < 0 {
+		b.lookAtDisk()
+	}
+	return b.refusal()
+}
+
+func (b *Broker) refusal() error {
 	if s := b.full.Load(); s != nil {
 		return s.err
 	}
@@ -47,16 +62,20 @@ func (b *Broker) watchDisk(ctx context.Context) {
 func (b *Broker) lookAtDisk() {
 	disk, ok := b.cfg.FS.(vfs.Space)
 	if !ok {
-		return // a file system that cannot tell has no reserve
+		b.room.Store(math.MaxInt64) // a file system that cannot tell has no reserve
+		return
 	}
 	free, err := disk.FreeBytes(b.cfg.Dir)
 	if err != nil {
 		b.cfg.Logger.Warn("cannot tell how much disk is free", "dir", b.cfg.Dir, "err", err)
 		return
 	}
+	// What is in memory still has to be written.
+	free -= b.flusher.tailBytes.Load()
+	b.room.Store(min(free-b.cfg.ReserveBytes, lookAfterBytes))
 	switch {
 	case free < b.cfg.ReserveBytes:
-		b.diskFull(fmt.Errorf("%d MiB free in %s, the reserve is %d MiB", free>>20, b.cfg.Dir, b.cfg.ReserveBytes>>20))
+		b.diskFull(fmt.Errorf("%d MiB left in %s, the reserve is %d MiB", free>>20, b.cfg.Dir, b.cfg.ReserveBytes>>20))
 	case free > b.cfg.ReserveBytes+b.cfg.ReserveBytes/8 && b.full.Swap(nil) != nil:
 		b.cfg.Logger.Info("disk has room again: produce goes on", "free_mib", free>>20)
 	}

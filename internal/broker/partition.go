@@ -87,7 +87,7 @@ func (p *Partition) admit(req ProduceRequest) (uint32, error) {
 	if err := p.serving(req.LeaderEpoch); err != nil {
 		return 0, err
 	}
-	if err := p.broker.admit(); err != nil {
+	if err := p.broker.admit(len(req.Batch)); err != nil {
 		return 0, err
 	}
 	cfg := p.config.Load()

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,7 +53,7 @@ func claim(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (ident
 	}
 	switch {
 	case id.Format > formatVersion:
-		return id, fmt.Errorf("data folder %s has format %d, this program knows up to %d: start a newer tube on it", dir, id.Format, formatVersion)
+		return id, fmt.Errorf("%s says that data folder %s has format %d, this program knows up to %d: start a newer tube on it", propertiesFile, dir, id.Format, formatVersion)
 	case id.Node != node:
 		return id, fmt.Errorf("data folder %s belongs to node %d, this is node %d: give the right --data or --node-id", dir, id.Node, node)
 	case clusterID != "" && clusterID != id.ClusterID:
@@ -86,9 +87,17 @@ func (id identity) encode() []byte {
 	return fmt.Appendf(b, "%s%08x\n", checksumKey, crc32.Checksum(b, record.Castagnoli))
 }
 
+var formatLine = regexp.MustCompile(`(?m)^format=([0-9]+)$`)
+
 const checksumKey = "crc32c="
 
 func parseIdentity(b []byte) (identity, error) {
+	// A newer format is told before anything else is judged by the rules of this one.
+	if m := formatLine.FindSubmatch(b); m != nil {
+		if format, err := strconv.Atoi(string(m[1])); err == nil && format > formatVersion {
+			return identity{Format: format}, nil
+		}
+	}
 	at := bytes.LastIndex(b, []byte(checksumKey))
 	if at < 0 {
 		return identity{}, errors.New("it has no checksum: it is damaged, or was edited; restore it from a backup")

@@ -71,7 +71,7 @@ func TestDamagedPropertiesAreNamed(t *testing.T) {
 func FuzzIdentity(f *testing.F) {
 	f.Add(identity{1, "c", 1, "i"}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if id, err := parseIdentity(b); err == nil && (id.ClusterID == "" || id.Incarnation == "") {
+		if id, err := parseIdentity(b); err == nil && id.Format <= formatVersion && (id.ClusterID == "" || id.Incarnation == "") {
 			t.Fatalf("accepted %+v", id)
 		}
 	})

@@ -247,7 +247,23 @@ func (l *Log) roll(size int64) error {
 	if err := l.sync(); err != nil {
 		return err
 	}
-	return l.begin(max(l.cfg.FileBytes, size))
+	return l.beginWith(max(l.cfg.FileBytes, size), size)
+}
+
+// smallestFile is what the log goes on in at least.
+const smallestFile = 64 << 10
+
+// beginWith opens the next file: of the wanted size, or on a full disk of as
+// much as there is room for, at least least, so that what makes room, and small
+// things like commits, go on.
+func (l *Log) beginWith(wanted, least int64) error {
+	least = min(wanted, max(least, smallestFile))
+	err := l.begin(wanted)
+	for size := wanted; errors.Is(err, ErrFull) && size > least; {
+		size = max(roundUp(size/8), least)
+		err = l.begin(size)
+	}
+	return err
 }
 
 // begin opens the next file: a spare if there is one that is large enough.

@@ -127,13 +127,7 @@ func Open(cfg Config, replay func(Record) error) (*Log, Recovery, error) {
 	}
 	// A start never goes on in an old file: its first block's mark says where
 	// the old one ends, so that what was cut can never come back.
-	// On a full disk a small one will do, so that what makes room can run.
-	err = l.begin(cfg.FirstFileBytes)
-	for size := cfg.FirstFileBytes; errors.Is(err, ErrFull) && size > smallestFirstFile; {
-		size = max(size/8, smallestFirstFile)
-		err = l.begin(size)
-	}
-	if err != nil {
+	if err := l.beginWith(cfg.FirstFileBytes, 0); err != nil {
 		return nil, s.rec, err
 	}
 	if len(seqs) > 0 {
@@ -147,9 +141,6 @@ func Open(cfg Config, replay func(Record) error) (*Log, Recovery, error) {
 	}
 	return l, s.rec, nil
 }
-
-// smallestFirstFile is what a start needs at least to go on in.
-const smallestFirstFile = 64 << 10
 
 func (s *scan) syncFiles() error {
 	for _, seq := range s.seqs {
