@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"github.com/tube-mq/tube/internal/record"
 )
@@ -62,20 +61,20 @@ func (ps *producers) check(h record.Header) (*keptBatch, error) {
 		}
 		return nil, nil
 	}
-	last := lastSequence(h)
+	last := h.LastSequence()
 	for i := range p.batches {
 		if b := &p.batches[i]; b.first == h.BaseSequence && b.last == last {
 			return b, nil
 		}
 	}
 	newest := p.batches[len(p.batches)-1]
-	if h.BaseSequence == nextSequence(newest.last) {
+	if h.BaseSequence == record.AddSequence(newest.last, 1) {
 		return nil, nil
 	}
-	if before(h.BaseSequence, p.batches[0].first) {
+	if record.SequenceBefore(h.BaseSequence, p.batches[0].first) {
 		return nil, fmt.Errorf("%w: producer %d repeats sequence %d, older than the last %d batches", ErrDuplicateSequence, p.id, h.BaseSequence, keptBatches)
 	}
-	return nil, fmt.Errorf("%w: producer %d sent sequence %d, expected %d", ErrOutOfOrderSequence, p.id, h.BaseSequence, nextSequence(newest.last))
+	return nil, fmt.Errorf("%w: producer %d sent sequence %d, expected %d", ErrOutOfOrderSequence, p.id, h.BaseSequence, record.AddSequence(newest.last, 1))
 }
 
 // note takes a batch that check found new.
@@ -95,7 +94,7 @@ func (ps *producers) note(h record.Header, base record.Offset, nowMillis, stampM
 		copy(p.batches, p.batches[1:])
 		p.batches = p.batches[:keptBatches-1]
 	}
-	p.batches = append(p.batches, keptBatch{h.BaseSequence, lastSequence(h), base, stampMillis})
+	p.batches = append(p.batches, keptBatch{h.BaseSequence, h.LastSequence(), base, stampMillis})
 	p.lastMillis = nowMillis
 	ps.expire(nowMillis)
 }
@@ -163,14 +162,3 @@ func (ps *producers) restore(r *reader) {
 		ps.byID[p.id] = ps.order.PushBack(p)
 	}
 }
-
-// Sequences count from 0 to 2³¹−1 and begin again at 0.
-
-func lastSequence(h record.Header) int32 {
-	return int32((int64(h.BaseSequence) + int64(h.LastOffsetDelta)) & math.MaxInt32)
-}
-
-func nextSequence(s int32) int32 { return int32((int64(s) + 1) & math.MaxInt32) }
-
-// before reports whether sequence a comes before b, within half the circle.
-func before(a, b int32) bool { return (int64(b)-int64(a))&math.MaxInt32 < 1<<30 && a != b }
