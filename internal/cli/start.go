@@ -128,7 +128,7 @@ func (a *app) welcome(cfg *config.Config, at config.Addrs) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Tube %s, node %d, data in %s\n\n", version(), cfg.NodeID, cfg.Data)
-	fmt.Fprintf(&b, "  Kafka clients  %s\n  HTTP           http://%s\n  other nodes    %s\n\n", at.Kafka, at.HTTP, at.Peer)
+	fmt.Fprintf(&b, "  Kafka clients  %s\n  HTTP           http://%s\n\n", at.Kafka, at.HTTP)
 	fmt.Fprintf(&b, "Try in another terminal:\n\n")
 	fmt.Fprintf(&b, "  %s topic create orders%s\n", a.program, where)
 	fmt.Fprintf(&b, "  echo hello | %s produce orders%s\n", a.program, where)
