@@ -80,7 +80,7 @@ func TestAMisplacedBatchIsFound(t *testing.T) {
 		size = len(b)
 	}
 	must(t, l.Flush(), l.Sync(), l.Close())
-	b, err := readFile(fs, segmentPath(testDir, 0))
+	b, err := vfs.ReadFile(fs, segmentPath(testDir, 0), maxIndexFileBytes)
 	must(t, err, writeAt(fs, segmentPath(testDir, 0), b[3*size:4*size], int64(2*size), false))
 	l = openLog(t, testConfig(fs), 8)
 	var damage *CorruptError
@@ -185,7 +185,7 @@ func TestADamagedIndexIsRebuilt(t *testing.T) {
 		return writeAt(fs, file, make([]byte, st.SizeBytes), 0, false)
 	})
 	check("another segment's index", func(fs vfs.FS, file string) error {
-		b, err := readFile(fs, segmentNames(t, fs, file[strings.LastIndex(file, "."):])[1])
+		b, err := vfs.ReadFile(fs, segmentNames(t, fs, file[strings.LastIndex(file, "."):])[1], maxIndexFileBytes)
 		if err != nil {
 			return err
 		}
@@ -321,11 +321,11 @@ func FuzzSegment(f *testing.F) {
 	l, m := filled(f, fs, 12)
 	must(f, l.Close())
 	name := segmentNames(f, fs, logSuffix)[0]
-	log, err := readFile(fs, name)
+	log, err := vfs.ReadFile(fs, name, maxIndexFileBytes)
 	must(f, err)
-	rows, err := readFile(fs, strings.TrimSuffix(name, logSuffix)+indexSuffix)
+	rows, err := vfs.ReadFile(fs, strings.TrimSuffix(name, logSuffix)+indexSuffix, maxIndexFileBytes)
 	must(f, err)
-	times, err := readFile(fs, strings.TrimSuffix(name, logSuffix)+timeSuffix)
+	times, err := vfs.ReadFile(fs, strings.TrimSuffix(name, logSuffix)+timeSuffix, maxIndexFileBytes)
 	must(f, err)
 	f.Add(log, rows, times, int64(m.end()))
 	f.Add(log[:100], rows, times, int64(3))

@@ -148,8 +148,8 @@ func behindDamage(f vfs.File, pos, sizeBytes int64) (int64, record.Offset) {
 // index checks the rows of both index files against the batches. Missing rows
 // are no damage: they are made anew when needed.
 func (d *dumper) index(s *segment, f vfs.File, sizeBytes int64) {
-	offsets, err1 := readFile(d.fs, s.indexPath())
-	times, err2 := readFile(d.fs, s.timePath())
+	offsets, err1 := vfs.ReadFile(d.fs, s.indexPath(), maxIndexFileBytes)
+	times, err2 := vfs.ReadFile(d.fs, s.timePath(), maxIndexFileBytes)
 	if err1 != nil || err2 != nil {
 		return
 	}

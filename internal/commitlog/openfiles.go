@@ -211,29 +211,12 @@ func resume(s *segment, f vfs.File, rows []entry, end record.Offset, sizeBytes, 
 
 // readRows reads what is good of a segment's index files.
 func readRows(s *segment, sizeBytes int64) []entry {
-	offsets, err1 := readFile(s.fs, s.indexPath())
-	times, err2 := readFile(s.fs, s.timePath())
+	offsets, err1 := vfs.ReadFile(s.fs, s.indexPath(), maxIndexFileBytes)
+	times, err2 := vfs.ReadFile(s.fs, s.timePath(), maxIndexFileBytes)
 	if errors.Join(err1, err2) != nil {
 		return nil // made anew
 	}
 	return parseRows(offsets, times, s.base, sizeBytes)
-}
-
-func readFile(fsys vfs.FS, name string) ([]byte, error) {
-	f, err := fsys.Open(name, vfs.Mode{})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	n, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	if n > maxIndexFileBytes {
-		return nil, fmt.Errorf("%s has %d bytes", name, n)
-	}
-	b := make([]byte, n)
-	return b, readFull(f, b, 0)
 }
 
 // maxIndexFileBytes is far more than any segment needs.

@@ -22,8 +22,11 @@ import (
 // newer one; see docs/operations.md on upgrades.
 const formatVersion = 1
 
-// propertiesFile says whose folder this is.
-const propertiesFile = "meta.properties"
+const (
+	// propertiesFile says whose folder this is.
+	propertiesFile     = "meta.properties"
+	maxPropertiesBytes = 1 << 20
+)
 
 // identity is what meta.properties holds: one key=value a line, and last a
 // checksum (crc32c=, hexadecimal) of all lines before it.
@@ -40,7 +43,7 @@ func claim(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (ident
 		return identity{}, fmt.Errorf("data folder %s: %w", dir, err)
 	}
 	name := path.Join(dir, propertiesFile)
-	b, err := readFile(fsys, name)
+	b, err := vfs.ReadFile(fsys, name, maxPropertiesBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return found(fsys, dir, node, clusterID)
 	}
@@ -78,7 +81,7 @@ func found(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (ident
 		clusterID = uuid.NewString()
 	}
 	id := identity{formatVersion, clusterID, node, uuid.NewString()}
-	return id, writeFile(fsys, dir, propertiesFile, id.encode())
+	return id, vfs.ReplaceFile(fsys, dir, propertiesFile, id.encode())
 }
 
 func (id identity) encode() []byte {
@@ -130,54 +133,4 @@ func parseIdentity(b []byte) (identity, error) {
 		return identity{}, errors.New("cluster.id or incarnation is missing")
 	}
 	return id, nil
-}
-
-// readFile reads a small file whole.
-func readFile(fsys vfs.FS, name string) ([]byte, error) {
-	f, err := fsys.Open(name, vfs.Mode{})
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	b := make([]byte, size)
-	if n, err := f.ReadAt(b, 0); n < len(b) {
-		return nil, fmt.Errorf("read %d of %d bytes: %w", n, len(b), err)
-	}
-	return b, nil
-}
-
-// writeFile replaces a small file so that after a crash it is the old or the new one.
-func writeFile(fsys vfs.FS, dir, name string, content []byte) error {
-	temp := path.Join(dir, name+".tmp")
-	if err := writeSynced(fsys, temp, content); err != nil {
-		return fmt.Errorf("write %s: %w", temp, err)
-	}
-	if err := fsys.Rename(temp, path.Join(dir, name)); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	if err := fsys.SyncDir(dir); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
-}
-
-func writeSynced(fsys vfs.FS, name string, content []byte) error {
-	f, err := fsys.Open(name, vfs.Mode{Write: true, Create: true})
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Truncate(0); err != nil {
-		return err
-	}
-	if len(content) > 0 {
-		if _, err := f.WriteAt(content, 0); err != nil {
-			return err
-		}
-	}
-	return f.Sync()
 }

@@ -36,7 +36,7 @@ func TestClaim(t *testing.T) {
 	if err := newer.MkdirAll("/d"); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFile(newer, "/d", propertiesFile, id.encode()); err != nil {
+	if err := vfs.ReplaceFile(newer, "/d", propertiesFile, id.encode()); err != nil {
 		t.Fatal(err)
 	}
 	refused("a newer format", "start a newer tube", newer, 1, "")
@@ -56,7 +56,7 @@ func TestDamagedPropertiesAreNamed(t *testing.T) {
 		if err := fs.MkdirAll("/d"); err != nil {
 			t.Fatal(err)
 		}
-		if err := writeFile(fs, "/d", propertiesFile, identity{1, "c", 1, "i"}.encode()); err != nil {
+		if err := vfs.ReplaceFile(fs, "/d", propertiesFile, identity{1, "c", 1, "i"}.encode()); err != nil {
 			t.Fatal(err)
 		}
 		if err := vfs.FlipBit(fs, path.Join("/d", propertiesFile), int64(i), 2); err != nil {

@@ -134,7 +134,7 @@ func (d *dumper) properties() error {
 	if err != nil {
 		return err
 	}
-	b, err := readFile(d.fs, path.Join(d.dir, propertiesFile))
+	b, err := vfs.ReadFile(d.fs, path.Join(d.dir, propertiesFile), maxPropertiesBytes)
 	if errors.Is(err, fs.ErrNotExist) && !slices.ContainsFunc([]string{"wal", "checkpoint", "data"}, func(part string) bool { return slices.Contains(names, part) }) {
 		return fmt.Errorf("%w: %s has no %s", ErrNoDataFolder, d.dir, propertiesFile)
 	}

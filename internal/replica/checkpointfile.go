@@ -36,6 +36,8 @@ const (
 	checkpointSuffix = ".ckpt"
 	sectionRowBytes  = 24
 	tableFixedBytes  = 8 + 4 + 8 + 4 + 4
+	// maxCheckpointBytes is more than any node's machines have.
+	maxCheckpointBytes = 16 << 30
 )
 
 // section is one group's part of a checkpoint.
@@ -132,16 +134,8 @@ func writeCheckpoint(fsys vfs.FS, dir string, seq uint64, sections []encodedSect
 	}
 	parts = append(parts, table, binary.LittleEndian.AppendUint32(nil, uint32(len(table))))
 
-	final := path.Join(dir, checkpointName(seq))
-	temp := final + ".tmp"
-	if err := writeWhole(fsys, temp, parts); err != nil {
-		return err
-	}
-	if err := fsys.Rename(temp, final); err != nil {
+	if err := vfs.ReplaceFile(fsys, dir, checkpointName(seq), parts...); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
-	}
-	if err := fsys.SyncDir(dir); err != nil {
-		return fmt.Errorf("checkpoint: sync %s: %w", dir, err)
 	}
 	return removeCheckpointsBefore(fsys, dir, seq)
 }
@@ -165,24 +159,6 @@ func encodeTable(seq uint64, sections []encodedSection) []byte {
 	return le.AppendUint32(b, crc32.Checksum(b, record.Castagnoli))
 }
 
-func writeWhole(fsys vfs.FS, name string, parts [][]byte) error {
-	f, err := fsys.Open(name, vfs.Mode{Write: true, Create: true})
-	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	defer f.Close()
-	if err := f.Truncate(0); err != nil {
-		return fmt.Errorf("checkpoint: truncate %s: %w", name, err)
-	}
-	if err := f.WriteVec(parts, 0); err != nil {
-		return fmt.Errorf("checkpoint: write %s: %w", name, err)
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("checkpoint: sync %s: %w", name, err)
-	}
-	return nil
-}
-
 // CheckpointError says that a checkpoint file is damaged.
 type CheckpointError struct {
 	File  string
@@ -202,7 +178,7 @@ func readCheckpoint(fsys vfs.FS, dir string) (seq uint64, sections map[record.Gr
 	}
 	seq = seqs[len(seqs)-1]
 	name := path.Join(dir, checkpointName(seq))
-	b, err := readWhole(fsys, name)
+	b, err := vfs.ReadFile(fsys, name, maxCheckpointBytes)
 	if err != nil {
 		return 0, nil, &CheckpointError{name, err}
 	}
@@ -292,26 +268,6 @@ func lastTable(b []byte) []byte {
 		return nil
 	}
 	return b[uint64(len(b))-4-size : len(b)-4]
-}
-
-func readWhole(fsys vfs.FS, name string) ([]byte, error) {
-	f, err := fsys.Open(name, vfs.Mode{})
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	b := make([]byte, size)
-	if size == 0 {
-		return b, nil
-	}
-	if n, err := f.ReadAt(b, 0); n < len(b) {
-		return nil, fmt.Errorf("read %d of %d bytes: %w", n, len(b), err)
-	}
-	return b, nil
 }
 
 // listCheckpoints returns the seqs of finished checkpoint files, oldest first.

@@ -32,7 +32,7 @@ func DumpCheckpoint(fsys vfs.FS, dir string, visit func(CheckpointItem)) error {
 	seq := seqs[len(seqs)-1]
 	name := path.Join(dir, checkpointName(seq))
 	damage := func(offset int64, err error) { visit(CheckpointItem{File: name, Offset: offset, Err: err}) }
-	b, err := readWhole(fsys, name)
+	b, err := vfs.ReadFile(fsys, name, maxCheckpointBytes)
 	if err != nil {
 		damage(0, err)
 		return nil

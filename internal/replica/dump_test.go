@@ -14,7 +14,7 @@ func TestDumpCheckpointNamesEveryFlippedBit(t *testing.T) {
 		t.Fatal(err)
 	}
 	dump := func(file []byte) (items []CheckpointItem) {
-		if err := writeWhole(fsys, "c/"+checkpointName(8), [][]byte{file}); err != nil {
+		if err := vfs.ReplaceFile(fsys, "c", checkpointName(8), file); err != nil {
 			t.Fatal(err)
 		}
 		if err := DumpCheckpoint(fsys, "c", func(i CheckpointItem) { items = append(items, i) }); err != nil {
