@@ -77,12 +77,19 @@ func start(t testing.TB, dir string, topic *meta.Topic) *rig {
 
 func startOn(t testing.TB, fsys vfs.FS, dir string, topic *meta.Topic) *rig {
 	t.Helper()
+	return startWith(t, fsys, dir, topic, Config{ReserveBytes: 1})
+}
+
+// startWith starts a broker with what cfg says beyond the rig's own.
+func startWith(t testing.TB, fsys vfs.FS, dir string, topic *meta.Topic, cfg Config) *rig {
+	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	host, err := replica.Open(replica.Config{FS: fsys, Dir: dir, Logger: logger, WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := New(Config{Node: 1, FS: fsys, Dir: filepath.Join(dir, "data"), Host: host, Logger: logger, ReserveBytes: 1})
+	cfg.Node, cfg.FS, cfg.Dir, cfg.Host, cfg.Logger = 1, fsys, filepath.Join(dir, "data"), host, logger
+	b, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -220,3 +220,37 @@ func TestMoreEntriesThanMayBeUncommitted(t *testing.T) {
 		t.Fatalf("%d of %d proposals were refused, with %d under way at most", n, total, cap(under))
 	}
 }
+
+// Each start begins a file of the log; starts that are cut short must not pile
+// them up for ever.
+func TestFilesOfStartsThatWereCutShortAreSwept(t *testing.T) {
+	cfg := Config{
+		FS: vfs.NewMem(), Dir: "d", Logger: slog.New(slog.DiscardHandler), CheckpointBytes: 128 << 10,
+		WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10},
+	}
+	for range 8 {
+		h, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addTally(t, h, 1)
+		dead := cfg.FS.(*vfs.Mem).CrashCopy(1, vfs.CrashKeep)
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		cfg.FS = dead
+	}
+	h, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	addTally(t, h, 1)
+	deadline := time.Now().Add(10 * time.Second)
+	for h.wal.SizeBytes() > 2*cfg.CheckpointBytes {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes of log for one entry a start", h.wal.SizeBytes())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

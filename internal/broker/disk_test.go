@@ -1,0 +1,57 @@
+package broker
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/vfs"
+)
+
+// The reserve holds however fast a producer is and whoever else fills the disk:
+// it does not depend on the watch, which looks once a second. When there is
+// room again producing goes on.
+func TestReserveHoldsAgainstAFastProducer(t *testing.T) {
+	const (
+		reserve = 40 << 20
+		slack   = 2*lookAfterBytes + 4<<20 // admitted since the last look, and the log's next file
+	)
+	mem := vfs.NewMem()
+	r := startWith(t, mem, "/d", testTopic(nil), Config{ReserveBytes: reserve})
+	defer r.stop()
+	defer mem.SetCapacity(0) // before stop, which waits for what is under way
+	// Somebody else takes the disk just after it was looked at.
+	mem.SetCapacity(110 << 20)
+	refused := 0
+	for range 400 {
+		res := r.produce(batchOf(-1, 0, 1000, string(make([]byte, 500<<10))))
+		if errors.Is(res.Err, ErrDiskFull) {
+			refused++
+			continue
+		}
+		if res.Err != nil {
+			t.Fatal(res.Err)
+		}
+	}
+	if refused == 0 {
+		t.Fatal("nothing was refused")
+	}
+	if err := r.partition().settle(); err != nil {
+		t.Fatal(err)
+	}
+	if free, err := mem.FreeBytes("/d"); err != nil || free < reserve-slack {
+		t.Fatalf("%d MiB left of a reserve of %d, %v", free>>20, reserve>>20, err)
+	}
+	// What needs the reserve goes on.
+	if _, err := r.partition().DeleteRecords(t.Context(), record.Offset(1)); err != nil {
+		t.Fatal(err)
+	}
+	mem.SetCapacity(0)
+	deadline := time.Now().Add(10 * time.Second)
+	for r.produce(batchOf(-1, 0, 1000, "again")).Err != nil {
+		if time.Now().After(deadline) {
+			t.Fatal("producing does not go on although there is room")
+		}
+	}
+}
