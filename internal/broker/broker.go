@@ -22,6 +22,7 @@ type Config struct {
 	FS     vfs.FS
 	Dir    string // holds one folder per partition, named by ids
 	Host   *replica.Host
+	Copier Copier // nil: replicas here cannot be brought up to date by a copy
 	Limits record.Limits
 	Logger *slog.Logger
 	Clock  func() time.Time // time.Now
@@ -204,6 +205,9 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 	p.config.Store(&t.Config)
 	m := &machine{p: p, producers: newProducers(b.cfg.MaxProducers, b.cfg.ProducerExpiry.Milliseconds())}
 	p.machine, spec.Machine = m, m
+	if b.cfg.Copier != nil {
+		spec.Fetch = p.fetch
+	}
 	if t.Config.MemoryOnly {
 		spec.Volatile = headerOnly
 	}

@@ -31,6 +31,7 @@ type logReader interface {
 	OffsetForMaxTime() (record.Offset, int64, record.Epoch, error)
 	RetentionCandidate(now time.Time, retention time.Duration, retentionBytes int64) record.Offset
 	SizeBytes() int64
+	Bounds() (start, end record.Offset)
 }
 
 // readError is what a reader is told when the log cannot be read; the details

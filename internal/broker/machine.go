@@ -145,6 +145,22 @@ func (m *machine) Save() []byte {
 	return m.producers.append(b)
 }
 
+// Restore implements replica.Machine; the batches are in the log already.
+func (m *machine) Restore(b []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.restore(b); err != nil {
+		return err
+	}
+	if end := m.p.logEnd(); end < m.end {
+		return fmt.Errorf("the copied state ends at offset %d, the log at %d", m.end, end)
+	}
+	m.p.startMoved(m.start)
+	m.publish()
+	m.p.wake()
+	return nil
+}
+
 func (m *machine) restore(b []byte) error {
 	r := &reader{b: b}
 	if v := r.u8(); r.err == nil && v != stateVersion {

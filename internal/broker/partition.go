@@ -35,6 +35,9 @@ type Partition struct {
 	watchers map[Watcher]int
 
 	flush flushState
+	// ahead is the offset up to which a copy has brought batches that the machine
+	// may not know of yet; see fetch.
+	ahead atomic.Int64
 	// bounding: a memory log's start is being moved up.
 	bounding atomic.Bool
 }
@@ -291,6 +294,9 @@ func (p *Partition) fail(err error) {
 // append is called by the machine for every committed batch.
 // An error means that the replica cannot go on: its state is ahead of its log.
 func (p *Partition) append(batch []byte, h record.Header, buf *record.Buffer) error {
+	if int64(h.BaseOffset) < p.ahead.Load() {
+		return nil // a copy brought it
+	}
 	if err := p.log.Append(batch, h, buf); err != nil {
 		p.fail(err)
 		return err

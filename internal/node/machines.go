@@ -103,7 +103,8 @@ func (m *metaMachine) Settle() error { return m.settle(m.Image().Index) }
 // Close implements replica.Machine.
 func (m *metaMachine) Close() {}
 
-func (m *metaMachine) restore(b []byte) error {
+// Restore implements replica.Machine.
+func (m *metaMachine) Restore(b []byte) error {
 	if b == nil {
 		return nil
 	}
@@ -162,6 +163,9 @@ func (m shardMachine) Led(s replica.Status) {
 
 // Save implements replica.Machine.
 func (m shardMachine) Save() []byte { return m.shard.Snapshot() }
+
+// Restore implements replica.Machine.
+func (m shardMachine) Restore(b []byte) error { return m.shard.Restore(b) }
 
 // Settle implements replica.Machine.
 func (shardMachine) Settle() error { return nil }

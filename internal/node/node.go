@@ -163,7 +163,7 @@ func (n *Node) listen() error {
 func (n *Node) startMeta(ctx context.Context) error {
 	saved, err := n.host.Saved(metaGroup)
 	if err == nil {
-		err = n.meta.restore(saved)
+		err = n.meta.Restore(saved)
 	}
 	if err != nil {
 		return fmt.Errorf("the cluster's metadata cannot be read: %w; restore the data folder from a backup", err)

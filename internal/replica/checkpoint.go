@@ -23,6 +23,11 @@ type checkpointer struct {
 	// last has every group's section as last written, for groups that were idle since.
 	last map[record.Group][]byte
 
+	// wanted is told after the next checkpoint that began later. Guarded by asking.
+	asking sync.Mutex
+	wanted []func()
+	wake   chan struct{}
+
 	entries   atomic.Int64  // written to the WAL since the last checkpoint
 	fromBytes atomic.Uint64 // the WAL's byte count at the last checkpoint
 }
@@ -33,25 +38,53 @@ func (h *Host) checkpointLoop(ctx context.Context) {
 	defer tick.Stop()
 	var last time.Time
 	for {
+		asked := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-h.checkpoint.wake:
+			asked = true
 		}
 		grown := int64(h.wal.Written() - h.checkpoint.fromBytes.Load())
 		// Starts that were cut short leave a small file each.
 		many := h.wal.SizeBytes() > 2*h.cfg.CheckpointBytes && time.Since(last) > 10*time.Second
-		if grown < h.cfg.CheckpointBytes && h.checkpoint.entries.Load() < h.cfg.CheckpointEntries && !many {
+		if grown < h.cfg.CheckpointBytes && h.checkpoint.entries.Load() < h.cfg.CheckpointEntries && !many && !asked {
 			continue
 		}
 		last = time.Now()
-		if err := h.Checkpoint(); err != nil {
+		h.checkpoint.asking.Lock()
+		wanted := h.checkpoint.wanted
+		h.checkpoint.wanted = nil
+		h.checkpoint.asking.Unlock()
+		err := h.Checkpoint()
+		if err == nil {
+			for _, f := range wanted {
+				f()
+			}
+		} else {
+			for _, f := range wanted {
+				h.wantCheckpoint(f)
+			}
 			h.cfg.Logger.Error("checkpoint not made; will try again", "err", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):
 			}
 		}
+	}
+}
+
+// wantCheckpoint has a checkpoint made soon; done is called once one that began
+// after this call is there. Who asks meanwhile shares the next one.
+func (h *Host) wantCheckpoint(done func()) {
+	c := &h.checkpoint
+	c.asking.Lock()
+	c.wanted = append(c.wanted, done)
+	c.asking.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -190,7 +223,11 @@ func (g *Group) save() saved {
 		return s
 	}
 	c := g.core
-	for i := c.applied + 1; i <= c.log.last(); i++ {
+	// Followers may still ask for what was applied since the last checkpoint: that
+	// is what the WAL keeps, and what a follower may be behind without a copy.
+	c.log.compact(min(c.applied, g.kept))
+	g.kept = c.applied
+	for i := c.log.base + 1; i <= c.log.last(); i++ {
 		if pos := c.log.at(i).pos; !pos.IsZero() {
 			s.from, s.pending = pos, true
 			break

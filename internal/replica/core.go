@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/tube-mq/tube/internal/record"
 )
@@ -21,7 +23,7 @@ const (
 	maxInflightMessages   = 256
 	maxMessageBytes       = 1 << 20
 
-	electionTicks  = 10
+	electionTicks  = 8
 	heartbeatTicks = 1
 )
 
@@ -65,6 +67,15 @@ type core struct {
 
 	// applied is the last index handed to the machine.
 	applied uint64
+	// everyone is an index that all of the group's replicas are known to have
+	// durably: nobody will ask for entries up to it. The leader finds it, followers
+	// are told.
+	everyone uint64
+	// told and lost are replicas that a message was just sent to: that they need a
+	// copy, and one that was dropped.
+	told, lost []uint64
+	// reads are waiting for raft to confirm that this replica still leads.
+	reads readQueue
 	// commitUnsaved: the commit index moved since the hard state was last
 	// written. It rides along with the next write: it needs no fsync of its own.
 	commitUnsaved bool
@@ -89,6 +100,7 @@ type start struct {
 
 func newCore(s start, logger *slog.Logger) (*core, error) {
 	c := &core{id: s.id, log: s.log, applied: s.applied, tokens: map[uint64]pending{}}
+	c.log.unloaded = c.log.base
 	rn, err := raft.NewRawNode(&raft.Config{
 		ID:                        uint64(s.id),
 		ElectionTick:              electionTicks,
@@ -169,7 +181,11 @@ type effects struct {
 	// durable: somebody waits for the write. votes: it carries a term or a vote.
 	durable, votes bool
 
+	// snapshot: the log begins anew behind what is being installed.
+	snapshot bool
+
 	messages []*raftpb.Message
+	reads    []raft.ReadState
 	apply    []*raftpb.Entry
 	applied  []*raftpb.Message // responses to step once applied
 }
@@ -185,6 +201,7 @@ func (c *core) ready() (effects, bool) {
 		st := c.rn.BasicStatus()
 		c.observe(st.SoftState, st.HardState.GetTerm())
 	}
+	e.reads = rd.ReadStates
 	for _, m := range rd.Messages {
 		switch m.GetTo() {
 		case raft.LocalAppendThread:
@@ -202,6 +219,10 @@ func (c *core) ready() (effects, bool) {
 // prepareWrite takes entries into the log, gives proposals their index, and
 // says what the WAL must hold.
 func (c *core) prepareWrite(m *raftpb.Message, e *effects) {
+	if !raft.IsEmptySnap(m.GetSnapshot()) {
+		e.snapshot = true
+		c.restart(m.GetSnapshot().GetMetadata())
+	}
 	for _, en := range m.GetEntries() {
 		index, term := en.GetIndex(), en.GetTerm()
 		if e.last < e.first {
@@ -252,6 +273,51 @@ func (c *core) step(m *raftpb.Message) {
 	_ = c.rn.Step(m)
 }
 
+// receive takes a peer's message, whose entries carry their payloads. The
+// message's reference to its buffer is taken over.
+func (c *core) receive(m Message) {
+	for _, en := range m.raft.GetEntries() {
+		if en.GetType() != raftpb.EntryNormal {
+			en.Data = slices.Clone(en.GetData()) // raft keeps it, and it outlives the buffer
+			continue
+		}
+		if len(en.GetData()) == 0 {
+			continue
+		}
+		t := binary.LittleEndian.AppendUint64(nil, c.nextToken)
+		c.tokens[c.nextToken] = pending{payload: payload{data: en.GetData(), buf: m.buf.Retain()}}
+		c.nextToken++
+		en.Data = t
+	}
+	c.everyone = max(c.everyone, m.everyone)
+	c.step(m.raft)
+	m.buf.Release()
+}
+
+// dropTokens forgets payloads of entries that raft did not want: what it wants
+// it hands out for writing in the same turn.
+func (c *core) dropTokens() {
+	for t, p := range c.tokens {
+		delete(c.tokens, t)
+		p.payload.release()
+		if p.done != nil {
+			p.done(nil, ErrUnknownOutcome)
+		}
+	}
+}
+
+// restart begins the log behind a snapshot that was installed.
+func (c *core) restart(meta *raftpb.SnapshotMetadata) {
+	c.log.truncate(c.log.base)
+	c.log.base, c.log.baseTerm, c.log.conf = meta.GetIndex(), meta.GetTerm(), meta.GetConfState()
+	c.applied = meta.GetIndex()
+	c.everyone = min(c.everyone, c.applied)
+	for _, w := range c.waiting {
+		w.done(nil, ErrUnknownOutcome)
+	}
+	c.waiting = nil
+}
+
 // entry returns a committed entry's payload for the machine.
 func (c *core) entry(e *raftpb.Entry) Entry {
 	s := c.log.at(e.GetIndex())
@@ -296,6 +362,7 @@ func (c *core) observe(soft raft.SoftState, term uint64) {
 			w.done(nil, ErrUnknownOutcome)
 		}
 		c.waiting = nil
+		c.reads.fail(ErrNotLeader)
 	}
 	c.lead, c.term = lead, term
 }
@@ -304,12 +371,25 @@ func (c *core) status() Status {
 	return Status{record.Term(c.term), record.ReplicaID(c.leader), c.lead && c.serving}
 }
 
+// alone reports whether no other replica takes part in the group.
+func (c *core) alone() bool { return c.soleVoter() && len(c.log.conf.GetLearners()) == 0 }
+
 // trim forgets entries that nobody needs any more.
 func (c *core) trim() {
-	if c.soleVoter() {
-		c.log.compact(c.applied)
+	if c.alone() {
+		c.everyone = c.applied
+	} else if c.lead {
+		everyone := c.log.last()
+		c.rn.WithProgress(func(_ uint64, _ raft.ProgressType, pr tracker.Progress) { everyone = min(everyone, pr.Match) })
+		c.everyone = max(c.everyone, everyone)
 	}
+	c.log.compact(min(c.applied, c.everyone))
 }
+
+// unload leaves payloads of applied entries to the WAL, the oldest first, until
+// at most keepBytes of them are in memory: machines that were told to keep them do
+// so by themselves, and a follower that asks late is served from the disk.
+func (c *core) unload(keepBytes int) { c.log.unload(c.applied, keepBytes) }
 
 // abandon answers everything that is under way when the replica closes.
 func (c *core) abandon(err error) {
@@ -324,5 +404,6 @@ func (c *core) abandon(err error) {
 			p.done(nil, err)
 		}
 	}
+	c.reads.fail(err)
 	c.log.truncate(c.log.base)
 }

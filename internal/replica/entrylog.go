@@ -32,6 +32,8 @@ type slot struct {
 	pos wal.Position
 	// onDisk: the payload is in the WAL only; see Group.load.
 	onDisk bool
+	// sizeBytes of the payload, wherever it is; 0 if not known.
+	sizeBytes uint32
 }
 
 // entryLog is one group's Raft log as raft sees it (raft.Storage). It holds
@@ -46,6 +48,11 @@ type entryLog struct {
 	base     uint64
 	baseTerm uint64
 	slots    []slot
+
+	// unloaded is the index up to which payloads were left to the WAL; loadedBytes
+	// is what those behind it hold. Invariant: base ≤ unloaded ≤ last.
+	unloaded    uint64
+	loadedBytes int
 }
 
 func (l *entryLog) last() uint64 { return l.base + uint64(len(l.slots)) }
@@ -64,15 +71,18 @@ func (l *entryLog) append(index uint64, s slot) {
 		panic(fmt.Sprintf("replica: entry %d does not fit a log of (%d, %d]", index, l.base, l.last()))
 	}
 	l.truncate(index - 1)
+	s.sizeBytes = uint32(len(s.payload.data))
 	l.slots = append(l.slots, s)
+	l.loadedBytes += len(s.payload.data)
 }
 
 // truncate drops everything after index.
 func (l *entryLog) truncate(index uint64) {
 	for i := index - l.base; i < uint64(len(l.slots)); i++ {
-		l.slots[i].payload.release()
+		l.drop(l.base + 1 + i)
 		l.slots[i] = slot{}
 	}
+	l.unloaded = min(l.unloaded, index)
 	if keep := index - l.base; keep < uint64(len(l.slots)) {
 		l.slots = l.slots[:keep]
 	}
@@ -86,10 +96,11 @@ func (l *entryLog) compact(index uint64) {
 	n := int(index - l.base)
 	l.baseTerm = l.slots[n-1].term
 	for i := range n {
-		l.slots[i].payload.release()
+		l.drop(l.base + 1 + uint64(i))
 		l.slots[i] = slot{}
 	}
 	l.base = index
+	l.unloaded = max(l.unloaded, index)
 	if n == len(l.slots) {
 		l.slots = l.slots[:0]
 		if cap(l.slots) > 4096 {
@@ -100,6 +111,32 @@ func (l *entryLog) compact(index uint64) {
 	// Reslicing leaks the head until append grows the slice anew; it does so in
 	// amortised constant time, which shifting would not.
 	l.slots = l.slots[n:]
+}
+
+// drop lets go of the payload at index.
+func (l *entryLog) drop(index uint64) {
+	s := &l.slots[index-l.base-1]
+	if index > l.unloaded {
+		l.loadedBytes -= len(s.payload.data)
+	}
+	s.payload.release()
+}
+
+// unload leaves payloads up to index, which must be applied, to the WAL until the
+// others hold at most keepBytes; it stops at one that the WAL does not hold yet.
+func (l *entryLog) unload(index uint64, keepBytes int) {
+	l.unloaded = max(l.unloaded, l.base)
+	for l.unloaded < index && l.loadedBytes > keepBytes {
+		s := l.at(l.unloaded + 1)
+		if s.kind == raftpb.EntryNormal && len(s.payload.data) > 0 {
+			if s.pos.IsZero() {
+				return
+			}
+			l.drop(l.unloaded + 1)
+			s.payload, s.onDisk = payload{}, true
+		}
+		l.unloaded++
+	}
 }
 
 // anyThin stands for a payload whose token is spent: what it names is found by index.
@@ -122,7 +159,7 @@ func (l *entryLog) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	var sizeBytes uint64
 	for i := lo; i < hi; i++ {
 		s := l.at(i)
-		sizeBytes += uint64(len(s.payload.data)) + thinBytes
+		sizeBytes += uint64(s.sizeBytes)
 		if len(out) > 0 && sizeBytes > maxSize {
 			break
 		}
@@ -158,8 +195,14 @@ func (l *entryLog) LastIndex() (uint64, error) { return l.last(), nil }
 // FirstIndex implements raft.Storage.
 func (l *entryLog) FirstIndex() (uint64, error) { return l.base + 1, nil }
 
-// Snapshot implements raft.Storage. A follower that is too far behind needs a
-// copy of the machine, which is made out of band; until then it has to wait.
+// Snapshot implements raft.Storage: the place where the log begins, without the
+// machine's state. A follower that is too far behind takes it as the word that it
+// needs a copy, and fetches one (see install.go).
 func (l *entryLog) Snapshot() (*raftpb.Snapshot, error) {
-	return nil, raft.ErrSnapshotTemporarilyUnavailable
+	if l.base == 0 {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+		Index: new(l.base), Term: new(l.baseTerm), ConfState: l.conf,
+	}}, nil
 }

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"go.etcd.io/raft/v3/raftpb"
-
 	"github.com/tube-mq/tube/internal/record"
 )
 
@@ -24,6 +22,9 @@ type Machine interface {
 	Led(s Status)
 	// Save returns the state as of the last applied entry, for the checkpoint.
 	Save() []byte
+	// Restore replaces the state by what another replica's Save returned; what
+	// belongs to it outside of these bytes was brought by Spec.Fetch.
+	Restore(state []byte) error
 	// Settle makes durable what Apply wrote outside of Save's bytes, at least as
 	// far as the last Save. It is called off the loop and may take long.
 	Settle() error
@@ -56,9 +57,15 @@ type Spec struct {
 	Group   record.Group
 	Replica record.ReplicaID
 	// Voters is the group's first membership. It counts only for a group that
-	// has no state yet; later memberships come from its log.
-	Voters  []record.ReplicaID
+	// has no state yet; later memberships come from its log. A replica that joins a
+	// group which is there already has none: it waits to be told.
+	Voters []record.ReplicaID
+	// Peers says on which nodes the other replicas are; see Group.SetPeers.
+	Peers   map[record.ReplicaID]record.NodeID
 	Machine Machine
+	// Fetch brings a copy of the group from a node; see install.go. Nil: this
+	// replica cannot be brought up to date by a copy.
+	Fetch func(ctx context.Context, from record.NodeID) (Snapshot, error)
 	// Damaged, if set, is why the group must not run here; it is added all the
 	// same, so that it is named in checkpoints and answers errors.
 	Damaged error
@@ -84,6 +91,7 @@ type Group struct {
 	closed bool
 
 	status atomic.Pointer[Status]
+	peers  atomic.Pointer[map[record.ReplicaID]record.NodeID]
 	damage atomic.Pointer[error] // set once
 
 	// old is what the last restart found; immutable.
@@ -95,14 +103,24 @@ type Group struct {
 	ticking bool
 	failed  error
 	spare   inbox
+	// kept is what was applied at the last checkpoint: followers may still ask for
+	// entries behind it.
+	kept uint64
+	// installing: a copy is being fetched. staged is one that raft is being given.
+	installing bool
+	staged     *Snapshot
+	// unsettled: the machine has taken a copy that is not durable yet.
+	unsettled bool
 }
 
 type inbox struct {
 	proposals []Proposal
 	stored    []stored
-	messages  []*raftpb.Message
+	messages  []Message
 	calls     []func()
 	ticks     int
+
+	messageBytes int
 }
 
 func (in *inbox) reset() {
@@ -111,7 +129,7 @@ func (in *inbox) reset() {
 	clear(in.messages)
 	clear(in.calls)
 	in.proposals, in.stored, in.messages, in.calls = in.proposals[:0], in.stored[:0], in.messages[:0], in.calls[:0]
-	in.ticks = 0
+	in.ticks, in.messageBytes = 0, 0
 }
 
 // ID is the group's id.

@@ -29,6 +29,8 @@ type Config struct {
 	CheckpointBytes   int64         // 512 MiB
 	CheckpointEntries int64         // 1,000,000
 	TickInterval      time.Duration // of raft's clock: 100 ms
+	// Transport carries messages to other nodes; nil: there are none.
+	Transport Transport
 	// OnFail is told once when a write or fsync failed: the node must stop.
 	OnFail func(error)
 }
@@ -45,6 +47,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.TickInterval == 0 {
 		c.TickInterval = 100 * time.Millisecond
+	}
+	if c.Transport == nil {
+		c.Transport = noTransport{}
 	}
 	if c.OnFail == nil {
 		c.OnFail = func(err error) { panic(err) }
@@ -67,6 +72,7 @@ type Host struct {
 	stopped   bool
 
 	checkpoint checkpointer
+	ctx        context.Context
 	stop       context.CancelFunc
 	background sync.WaitGroup
 	failOnce   sync.Once
@@ -78,7 +84,8 @@ type Host struct {
 func Open(cfg Config) (*Host, error) {
 	cfg.setDefaults()
 	h := &Host{
-		cfg: cfg, groups: map[record.Group]*Group{}, ticking: map[*Group]struct{}{},
+		checkpoint: checkpointer{wake: make(chan struct{}, 1)},
+		cfg:        cfg, groups: map[record.Group]*Group{}, ticking: map[*Group]struct{}{},
 	}
 	if err := h.recover(); err != nil {
 		return nil, err
@@ -89,7 +96,7 @@ func Open(cfg Config) (*Host, error) {
 		go l.run()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	h.stop = cancel
+	h.ctx, h.stop = ctx, cancel
 	h.background.Go(func() { h.tickLoop(ctx) })
 	h.background.Go(func() { h.checkpointLoop(ctx) })
 	return h, nil
@@ -129,6 +136,10 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	delete(h.recovered, spec.Group)
 	g := &Group{spec: spec, host: h, loop: h.loops[int(spec.Group)%len(h.loops)]}
 	g.status.Store(&Status{})
+	if spec.Peers == nil {
+		spec.Peers = map[record.ReplicaID]record.NodeID{}
+	}
+	g.SetPeers(spec.Peers)
 	g.old = r
 	damage := spec.Damaged
 	if r != nil && damage == nil {
@@ -145,7 +156,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.core = core
+	g.core, g.kept = core, core.applied
 	g.dirty = r == nil || r.section == nil || core.log.last() > core.log.base
 	g.Do(func() {
 		if g.core == nil {
@@ -164,20 +175,36 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 // startOf says where a core begins.
 func startOf(spec Spec, r *recovered) start {
 	s := start{id: spec.Replica, log: entryLog{conf: &raftpb.ConfState{}}}
-	if r == nil || r.section == nil {
+	switch {
+	case r != nil && r.section != nil:
+		s.log.conf, s.log.hard = r.section.conf, r.section.hard
+		s.applied, s.log.base, s.log.baseTerm = r.section.applied, r.section.applied, r.section.term
+	case len(spec.Voters) > 0:
 		for _, v := range spec.Voters {
 			s.log.conf.Voters = append(s.log.conf.Voters, uint64(v))
 		}
-	} else {
-		s.log.conf, s.log.hard = r.section.conf, r.section.hard
-		s.applied, s.log.base, s.log.baseTerm = r.section.applied, r.section.applied, r.section.term
+		// The first membership counts as entry 1: a replica that joins later cannot
+		// begin with an empty log, and so gets a copy that says who the voters are.
+		s.applied, s.log.base, s.log.baseTerm = firstBase, firstBase, firstBase
+		s.log.hard = &raftpb.HardState{Term: new(uint64(firstBase)), Vote: new(uint64(0)), Commit: new(uint64(firstBase))}
 	}
 	if r != nil {
+		if r.section == nil && len(r.slots) > 0 {
+			s.applied, s.log.base, s.log.baseTerm = r.base(), r.base(), r.base()
+		}
 		s.log.slots = r.slots
-		s.log.hard = r.hardState()
+		if hard := r.hardState(); hard != nil {
+			s.log.hard = hard
+		}
+	}
+	for _, sl := range s.log.slots {
+		s.log.loadedBytes += len(sl.payload.data)
 	}
 	return s
 }
+
+// firstBase is where a group's log begins, as index and term.
+const firstBase = 1
 
 // Remove stops a replica for good; its entries are forgotten by the WAL. The
 // machine is closed when Remove returns.
@@ -290,10 +317,12 @@ func (g *Group) write(e effects) {
 	// held keeps payloads alive until the WAL has copied them, whatever becomes
 	// of the group meanwhile.
 	var held []*record.Buffer
+	var terms []uint64
 	hard := e.hard != nil
 	if e.last >= e.first {
 		recs = make([]wal.Record, 0, e.last-e.first+2)
 		held = make([]*record.Buffer, 0, e.last-e.first+1)
+		terms = make([]uint64, 0, e.last-e.first+1)
 		for i := e.first; i <= e.last; i++ {
 			s := g.core.log.at(i)
 			data, sumFrom := s.payload.data, s.payload.sumFrom
@@ -303,6 +332,7 @@ func (g *Group) write(e effects) {
 			if g.spec.Volatile != nil && s.kind == raftpb.EntryNormal && len(data) > 0 {
 				data, sumFrom = g.spec.Volatile(data), 0
 			}
+			terms = append(terms, s.term)
 			recs = append(recs, wal.Record{
 				Kind: wal.KindEntry, Group: g.spec.Group, Index: record.Index(i),
 				Term: record.Term(s.term), EntryType: byte(s.kind), Data: data,
@@ -313,9 +343,13 @@ func (g *Group) write(e effects) {
 	}
 	if hard {
 		g.dirty = true
+		commit := e.hard.GetCommit()
+		if g.unsettled {
+			commit = 0 // what it stands on is in no checkpoint yet
+		}
 		recs = append(recs, wal.Record{
 			Kind: wal.KindHardState, Group: g.spec.Group, Term: record.Term(e.hard.GetTerm()),
-			Vote: e.hard.GetVote(), Index: record.Index(e.hard.GetCommit()),
+			Vote: e.hard.GetVote(), Index: record.Index(commit),
 		})
 	}
 	if len(recs) == 0 {
@@ -333,7 +367,7 @@ func (g *Group) write(e effects) {
 			g.host.fail(err)
 			return
 		}
-		g.deliver(stored{e.first, e.last, pos, e.after})
+		g.deliver(stored{first: e.first, last: e.last, terms: terms, positions: pos, after: e.after})
 	}})
 }
 
@@ -360,19 +394,18 @@ func (g *Group) load(index uint64) error {
 	}
 	s.payload = payload{data: data}
 	s.onDisk = false
+	g.core.log.loadedBytes += len(data)
 	return nil
 }
 
-// send hands a message to another replica of the group.
-func (h *Host) send(g *Group, m *raftpb.Message) {
-	// One node has no peers. Raft treats a message that does not arrive as lost.
-	g.spec.Logger.Debug("no way to a peer", "group", g.spec.Group, "to", m.GetTo(), "type", m.GetType().String())
-}
+// keepPayloadBytes is how much of its applied entries a group may keep in memory
+// for followers that are a little behind; those further back are served from the WAL.
+func (h *Host) keepPayloadBytes() int { return 4 << 20 }
 
 // retick says whether raft's clock matters to the group: a sole voter that
 // leads has nobody to hear from.
 func (g *Group) retick() {
-	want := g.core != nil && !(g.core.soleVoter() && g.core.lead)
+	want := g.core != nil && !(g.core.alone() && g.core.lead)
 	if want == g.ticking {
 		return
 	}

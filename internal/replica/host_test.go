@@ -35,14 +35,22 @@ func (m *tally) Apply(e Entry) any {
 	return m.count
 }
 func (m *tally) Applied()     {}
-func (m *tally) Led(s Status) { m.led <- s }
+func (m *tally) Led(s Status) {
+	select {
+	case m.led <- s:
+	default:
+	}
+}
 func (m *tally) Save() []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, m.count), m.digest)
 }
-func (m *tally) restore(b []byte) {
+func (m *tally) Restore(b []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if b != nil {
 		m.count, m.digest = binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:])
 	}
+	return nil
 }
 func (m *tally) Settle() error { return m.fail }
 func (m *tally) Close()        {}
@@ -73,7 +81,9 @@ func addTally(t *testing.T, h *Host, id record.Group) (*Group, *tally) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.restore(saved)
+	if err := m.Restore(saved); err != nil {
+		t.Fatal(err)
+	}
 	g, err := h.Add(Spec{Group: id, Replica: 1, Voters: []record.ReplicaID{1}, Machine: m})
 	if err != nil {
 		t.Fatal(err)

@@ -67,8 +67,10 @@ func (l *loop) stop() {
 // stored tells a group that a write of its has reached the disk.
 type stored struct {
 	first, last uint64
+	terms       []uint64 // of the entries
 	positions   []wal.Position
 	after       []*raftpb.Message
+	settled     bool // the copy that was installed is durable
 }
 
 // turn lets the group deal with everything in its inbox.
@@ -78,10 +80,12 @@ func (g *Group) turn() {
 		g.refuse(&in)
 	} else {
 		for _, s := range in.stored {
-			g.afterStored(s)
+			if g.core != nil {
+				g.afterStored(s)
+			}
 		}
 		for _, m := range in.messages {
-			g.core.step(m)
+			g.receive(m)
 		}
 		for range in.ticks {
 			g.core.rn.Tick()
@@ -92,8 +96,12 @@ func (g *Group) turn() {
 			f()
 		}
 		// A call may have asked raft for something.
-		if g.core != nil {
+		if g.core != nil && len(in.calls) > 0 {
+			g.core.ask()
 			g.work()
+		}
+		if g.core != nil && len(g.core.tokens) > 0 {
+			g.core.dropTokens()
 		}
 	}
 	in.reset()
@@ -110,22 +118,50 @@ func (g *Group) refuse(in *inbox) {
 		p.Buf.Release()
 		p.Done(nil, err)
 	}
+	for _, m := range in.messages {
+		m.buf.Release()
+	}
 	for _, f := range in.calls {
 		f()
 	}
 }
 
+// receive takes a peer's message.
+func (g *Group) receive(m Message) {
+	switch t := m.raft.GetType(); {
+	case t == raftpb.MsgSnap:
+		// Raft hears of it when the copy is here.
+		from := m.raft.GetFrom()
+		m.buf.Release()
+		if m.raft.GetTerm() >= g.core.term {
+			g.fetch(from)
+		}
+	case t == raftpb.MsgApp && (g.installing || g.unsettled):
+		// What it brings belongs behind the copy. It comes again.
+		m.buf.Release()
+	default:
+		g.core.receive(m)
+	}
+}
+
 func (g *Group) afterStored(s stored) {
-	for i, pos := range s.positions {
-		if sl := g.core.log.at(s.first + uint64(i)); sl != nil {
-			sl.pos = pos
+	for i, term := range s.terms {
+		// Another leader's entry may stand there by now.
+		if sl := g.core.log.at(s.first + uint64(i)); sl != nil && sl.term == term {
+			sl.pos = s.positions[i]
 		}
 	}
+	if s.settled {
+		g.unsettled = false
+	}
 	for _, m := range s.after {
+		if g.core == nil {
+			return
+		}
 		if m.GetTo() == uint64(g.core.id) {
 			g.core.step(m)
 		} else {
-			g.host.send(g, m)
+			g.send(m)
 		}
 	}
 }
@@ -138,10 +174,21 @@ func (g *Group) work() {
 		if !ok {
 			break
 		}
-		g.write(e)
-		for _, m := range e.messages {
-			g.host.send(g, m)
+		if e.snapshot {
+			if g.switchOver(e); g.core == nil {
+				break
+			}
+		} else {
+			g.write(e)
 		}
+		for _, m := range e.messages {
+			g.send(m)
+		}
+		if g.core == nil {
+			break
+		}
+		g.core.afterSends()
+		g.core.reads.answered(e.reads)
 		for _, en := range e.apply {
 			applied = true
 			if err := g.applyOne(en); err != nil {
@@ -153,7 +200,11 @@ func (g *Group) work() {
 		for _, m := range e.applied {
 			g.core.step(m)
 		}
+		g.core.reads.reached(g.core.applied)
 		g.core.trim()
+	}
+	if g.core != nil {
+		g.core.unload(g.host.keepPayloadBytes())
 	}
 	if applied {
 		g.dirty = true

@@ -15,7 +15,9 @@ type recovered struct {
 	section *section // from the checkpoint; nil: the group is younger
 	hard    *raftpb.HardState
 	// slots are the entries behind the section's applied index, without holes.
-	slots  []slot
+	slots []slot
+	// first is the index of the first entry, for a group without a section.
+	first  uint64
 	damage error
 	// from is where the WAL's first record is that the section lacks; zero: none.
 	// As long as nobody has added the group, it is nowhere else.
@@ -23,10 +25,13 @@ type recovered struct {
 }
 
 func (r *recovered) base() uint64 {
-	if r.section == nil {
-		return 0
+	switch {
+	case r.section != nil:
+		return r.section.applied
+	case r.first == 1:
+		return 0 // founded by an early version
 	}
-	return r.section.applied
+	return firstBase
 }
 
 // hardState puts together what the checkpoint and the WAL say: commit indexes
@@ -114,6 +119,9 @@ func (h *Host) replay(rec wal.Record) error {
 // leader's does; a gap means that something acknowledged is missing.
 func (r *recovered) entry(rec wal.Record) {
 	index := uint64(rec.Index)
+	if r.section == nil && r.first == 0 && index <= firstBase+1 {
+		r.first = index
+	}
 	base := r.base()
 	if index <= base {
 		return // the checkpoint has it
@@ -126,7 +134,7 @@ func (r *recovered) entry(rec wal.Record) {
 		return
 	}
 	r.slots = r.slots[:index-base-1]
-	s := slot{term: uint64(rec.Term), kind: raftpb.EntryType(rec.EntryType), pos: rec.Position}
+	s := slot{term: uint64(rec.Term), kind: raftpb.EntryType(rec.EntryType), pos: rec.Position, sizeBytes: uint32(len(rec.Data))}
 	switch {
 	case s.kind != raftpb.EntryNormal:
 		s.payload.data = append([]byte(nil), rec.Data...)

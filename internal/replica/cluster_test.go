@@ -1,0 +1,429 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/vfs"
+	"github.com/tube-mq/tube/internal/wal"
+)
+
+// crew is a few nodes in one process, each with a host on a disk in memory, and
+// a network that can be cut.
+type crew struct {
+	t *testing.T
+	// members are the nodes that run, by number; replica id = node id at first.
+	mu    sync.Mutex
+	hosts map[record.NodeID]*Host
+	disks map[record.NodeID]*vfs.Mem
+	cut   map[[2]record.NodeID]bool // from, to
+	teams map[record.Group]*team
+	cfg   func(*Config)
+}
+
+// team is one group over the crew.
+type team struct {
+	voters   []record.ReplicaID
+	peers    map[record.ReplicaID]record.NodeID
+	groups   map[record.NodeID]*Group
+	machines map[record.NodeID]*tally
+}
+
+func newCrew(t *testing.T, nodes int, cfg func(*Config)) *crew {
+	c := &crew{
+		t: t, hosts: map[record.NodeID]*Host{}, disks: map[record.NodeID]*vfs.Mem{},
+		cut: map[[2]record.NodeID]bool{}, teams: map[record.Group]*team{}, cfg: cfg,
+	}
+	for n := range nodes {
+		c.disks[record.NodeID(n+1)] = vfs.NewMem()
+		c.start(record.NodeID(n + 1))
+	}
+	t.Cleanup(func() {
+		c.mu.Lock()
+		hosts := slices.Collect(maps.Values(c.hosts))
+		c.mu.Unlock()
+		for _, h := range hosts {
+			if err := h.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		}
+	})
+	return c
+}
+
+// wire is the network as one node sees it.
+type wire struct {
+	c    *crew
+	from record.NodeID
+}
+
+func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
+	defer release()
+	w.c.mu.Lock()
+	h := w.c.hosts[to]
+	cut := w.c.cut[[2]record.NodeID{w.from, to}]
+	w.c.mu.Unlock()
+	if h == nil || cut {
+		return false
+	}
+	buf := record.NewBuffer(len(slices.Concat(parts...)))
+	defer buf.Release()
+	copy(buf.B, slices.Concat(parts...))
+	if err := h.Receive(buf.B, buf); err != nil {
+		w.c.t.Errorf("receive: %v", err)
+	}
+	return true
+}
+
+func (c *crew) start(n record.NodeID) {
+	c.t.Helper()
+	cfg := Config{
+		FS: c.disks[n], Dir: "d", Logger: slog.New(slog.DiscardHandler), Loops: 1, Transport: wire{c, n},
+		WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}, TickInterval: 20 * time.Millisecond,
+		OnFail: func(err error) { c.t.Errorf("node %d: storage failed: %v", n, err) },
+	}
+	if c.cfg != nil {
+		c.cfg(&cfg)
+	}
+	h, err := Open(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.mu.Lock()
+	c.hosts[n] = h
+	teams := maps.Clone(c.teams)
+	c.mu.Unlock()
+	for id, tm := range teams {
+		c.join(id, tm, n)
+	}
+}
+
+// found runs a group on the given nodes.
+func (c *crew) found(id record.Group, nodes ...record.NodeID) *team {
+	tm := &team{peers: map[record.ReplicaID]record.NodeID{}, groups: map[record.NodeID]*Group{}, machines: map[record.NodeID]*tally{}}
+	for _, n := range nodes {
+		tm.voters = append(tm.voters, record.ReplicaID(n))
+		tm.peers[record.ReplicaID(n)] = n
+	}
+	c.mu.Lock()
+	c.teams[id] = tm
+	c.mu.Unlock()
+	for _, n := range nodes {
+		c.join(id, tm, n)
+	}
+	return tm
+}
+
+func (c *crew) join(id record.Group, tm *team, n record.NodeID) {
+	c.t.Helper()
+	c.mu.Lock()
+	h := c.hosts[n]
+	c.mu.Unlock()
+	var replica record.ReplicaID
+	for r, at := range tm.peers {
+		if at == n {
+			replica = r
+		}
+	}
+	if replica == 0 {
+		return
+	}
+	m := newTally()
+	saved, err := h.Saved(id)
+	if err == nil {
+		err = m.Restore(saved)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	spec := Spec{Group: id, Replica: replica, Peers: tm.peers, Machine: m, Fetch: func(ctx context.Context, from record.NodeID) (Snapshot, error) {
+		c.mu.Lock()
+		h, cut := c.hosts[from], c.cut[[2]record.NodeID{n, from}]
+		c.mu.Unlock()
+		if h == nil || cut {
+			return Snapshot{}, errors.New("no way to the leader")
+		}
+		return h.Group(id).Capture(ctx)
+	}}
+	if slices.Contains(tm.voters, replica) {
+		spec.Voters = tm.voters
+	}
+	g, err := h.Add(spec)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.mu.Lock()
+	tm.groups[n], tm.machines[n] = g, m
+	c.mu.Unlock()
+}
+
+// kill ends a node as a power cut does: its disk keeps what was synced.
+func (c *crew) kill(n record.NodeID) {
+	c.mu.Lock()
+	h := c.hosts[n]
+	delete(c.hosts, n)
+	dead := c.disks[n].CrashCopy(uint64(n), vfs.CrashLose)
+	c.disks[n] = dead
+	for _, tm := range c.teams {
+		delete(tm.groups, n)
+		delete(tm.machines, n)
+	}
+	c.mu.Unlock()
+	_ = h.Close()
+}
+
+func (c *crew) isolate(n record.NodeID, on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other := range c.disks {
+		if other != n {
+			c.cut[[2]record.NodeID{n, other}], c.cut[[2]record.NodeID{other, n}] = on, on
+		}
+	}
+}
+
+// eventually polls until f is content.
+func (c *crew) eventually(what string, f func() bool) {
+	c.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !f() {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("never: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// leader waits for a node that may serve, other than those given.
+func (c *crew) leader(tm *team, not ...record.NodeID) record.NodeID {
+	c.t.Helper()
+	var found record.NodeID
+	c.eventually("a leader", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for n, g := range tm.groups {
+			if !slices.Contains(not, n) && c.hosts[n] != nil && g.Status().Leading {
+				found = n
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// write proposes n entries to whoever leads, one after the other, until each is
+// acknowledged; some may be in twice. It returns how many were acknowledged.
+func (c *crew) write(tm *team, n int, not ...record.NodeID) {
+	c.t.Helper()
+	for i := range n {
+		c.eventually("an acknowledged entry", func() bool {
+			lead := c.leader(tm, not...)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			c.mu.Lock()
+			g := tm.groups[lead]
+			c.mu.Unlock()
+			if g == nil {
+				return false
+			}
+			_, err := g.ProposeWait(ctx, fmt.Appendf(nil, "entry %d", i))
+			return err == nil
+		})
+	}
+}
+
+// agree waits until all machines of a group are the same, with at least n entries.
+func (c *crew) agree(tm *team, n uint64) {
+	c.t.Helper()
+	c.eventually(fmt.Sprintf("all replicas agree on at least %d entries", n), func() bool {
+		c.mu.Lock()
+		machines := slices.Collect(maps.Values(tm.machines))
+		c.mu.Unlock()
+		count, digest := machines[0].state()
+		for _, m := range machines[1:] {
+			if n, d := m.state(); n != count || d != digest {
+				return false
+			}
+		}
+		return count >= n
+	})
+}
+
+func TestReplicasAgree(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 200)
+	c.agree(tm, 200)
+}
+
+func TestAcknowledgedSurvivesTheLeadersDeath(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	for round := range 4 {
+		c.write(tm, 30)
+		lead := c.leader(tm)
+		c.kill(lead)
+		c.write(tm, 30)
+		c.start(lead)
+		c.agree(tm, uint64(60*(round+1)))
+	}
+}
+
+func TestAllLosePowerAtOnce(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	for round := range 3 {
+		c.write(tm, 50)
+		for n := record.NodeID(1); n <= 3; n++ {
+			c.kill(n)
+		}
+		for n := record.NodeID(3); n >= 1; n-- {
+			c.start(n)
+		}
+		c.agree(tm, uint64(50*(round+1)))
+	}
+}
+
+// A follower that is further behind than the leader's log reaches gets a copy.
+func TestAFollowerFarBehindGetsACopy(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 10)
+	lead := c.leader(tm)
+	behind := lead%3 + 1
+	c.kill(behind)
+	c.write(tm, 50, behind)
+	for range 3 { // the log keeps what was applied since the last checkpoint
+		for n, h := range c.hosts {
+			if err := h.Checkpoint(); err != nil {
+				t.Fatalf("node %d: %v", n, err)
+			}
+		}
+	}
+	lead = c.leader(tm)
+	if first := tm.groups[lead].core.log.base; first < 40 {
+		t.Fatalf("the leader's log begins at %d: the test shows nothing", first)
+	}
+	c.start(behind)
+	c.agree(tm, 60)
+	// The copy outlives a crash, and so does what came behind it.
+	c.write(tm, 10)
+	c.kill(behind)
+	c.start(behind)
+	c.agree(tm, 70)
+}
+
+func TestALeaderThatIsCutOffConfirmsNothing(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 10)
+	lead := c.leader(tm)
+	old := tm.groups[lead]
+	if err := old.Barrier(t.Context()); err != nil {
+		t.Fatalf("a leader with a majority: %v", err)
+	}
+	c.isolate(lead, true)
+	done := make(chan error, 1)
+	old.Propose(Proposal{Data: []byte("lost"), Done: func(_ any, err error) { done <- err }})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := old.Barrier(ctx); !errors.Is(err, ErrNotLeader) {
+		t.Fatalf("a leader that is cut off: %v", err)
+	}
+	if err := <-done; !errors.Is(err, ErrUnknownOutcome) {
+		t.Fatalf("a proposal to a leader that is cut off: %v", err)
+	}
+	c.write(tm, 10, lead)
+	c.isolate(lead, false)
+	c.agree(tm, 20)
+	for _, m := range tm.machines {
+		if n, _ := m.state(); n != 20 {
+			t.Fatalf("%d entries, 20 were acknowledged: the one that was cut off came in", n)
+		}
+	}
+}
+
+func TestMembershipMovesToOtherNodes(t *testing.T) {
+	c := newCrew(t, 5, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 20)
+	// Replicas 104 and 105 come, 1 and 2 go, and with them perhaps the leader.
+	c.mu.Lock()
+	tm.peers = map[record.ReplicaID]record.NodeID{1: 1, 2: 2, 3: 3, 104: 4, 105: 5}
+	for _, g := range tm.groups {
+		g.SetPeers(tm.peers)
+	}
+	c.mu.Unlock()
+	c.join(7, tm, 4)
+	c.join(7, tm, 5)
+	target := []record.ReplicaID{3, 104, 105}
+	stop := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				c.write(tm, 1)
+			}
+		}
+	})
+	c.eventually("membership is the target", func() bool {
+		lead := c.leader(tm)
+		c.mu.Lock()
+		g := tm.groups[lead]
+		c.mu.Unlock()
+		done, err := g.Drive(t.Context(), target, nil)
+		if err != nil && !errors.Is(err, ErrNotLeader) {
+			t.Logf("drive: %v", err)
+		}
+		return done
+	})
+	close(stop)
+	writer.Wait()
+	for _, n := range []record.NodeID{1, 2} {
+		c.mu.Lock()
+		g := tm.groups[n]
+		delete(tm.groups, n)
+		delete(tm.machines, n)
+		h := c.hosts[n]
+		c.mu.Unlock()
+		if err := h.Remove(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.write(tm, 20)
+	c.agree(tm, 40)
+	for n := record.NodeID(3); n <= 5; n++ {
+		c.kill(n)
+	}
+	for n := record.NodeID(3); n <= 5; n++ {
+		c.start(n)
+	}
+	c.write(tm, 1)
+	c.agree(tm, 41)
+}
+
+func TestLeadershipIsHandedOver(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 10)
+	lead := c.leader(tm)
+	tm.groups[lead].Transfer(0)
+	next := c.leader(tm, lead)
+	c.write(tm, 10)
+	c.agree(tm, 20)
+	if next == lead {
+		t.Fatal("the same node leads")
+	}
+}
