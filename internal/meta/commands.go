@@ -23,21 +23,6 @@ func encode(now time.Time, c *metapb.Command) []byte {
 	return b
 }
 
-// Bootstrap names the cluster.
-func Bootstrap(now time.Time, clusterID string) []byte {
-	return encode(now, &metapb.Command{Kind: &metapb.Command_Bootstrap{Bootstrap: &metapb.Bootstrap{ClusterId: clusterID}}})
-}
-
-// RegisterNode makes a node known, or changes what is known of it.
-func RegisterNode(now time.Time, n Node) []byte {
-	return encode(now, &metapb.Command{Kind: &metapb.Command_RegisterNode{RegisterNode: &metapb.RegisterNode{Node: nodeToPB(&n)}}})
-}
-
-// SetNodeState notes what the masters think of a node.
-func SetNodeState(now time.Time, id record.NodeID, s NodeState) []byte {
-	return encode(now, &metapb.Command{Kind: &metapb.Command_SetNodeState{SetNodeState: &metapb.SetNodeState{Node: int32(id), State: string(s)}}})
-}
-
 // CreateTopic makes a topic whose partitions are placed on the given nodes.
 func CreateTopic(now time.Time, id record.TopicID, name string, placement [][]record.NodeID, overrides map[string]string) []byte {
 	return encode(now, &metapb.Command{Kind: &metapb.Command_CreateTopic{CreateTopic: &metapb.CreateTopic{
@@ -102,13 +87,30 @@ func nodesToPB(placement [][]record.NodeID) []*metapb.Nodes {
 func nodeToPB(n *Node) *metapb.Node {
 	return &metapb.Node{
 		Id: int32(n.ID), Incarnation: n.Incarnation, Roles: n.Roles, Zone: n.Zone, Kafka: n.Kafka, Http: n.HTTP,
-		Peer: n.Peer, Version: n.Version, State: string(n.State),
+		Peer: n.Peer, Version: n.Version, State: string(n.State), MetaReplica: uint64(n.MetaReplica),
+		SinceMillis: toMillis(n.Since), Drain: n.Drain,
 	}
 }
 
 func nodeFromPB(n *metapb.Node) *Node {
 	return &Node{
 		ID: record.NodeID(n.GetId()), Incarnation: n.GetIncarnation(), Roles: n.GetRoles(), Zone: n.GetZone(), Kafka: n.GetKafka(),
-		HTTP: n.GetHttp(), Peer: n.GetPeer(), Version: n.GetVersion(), State: NodeState(n.GetState()),
+		HTTP: n.GetHttp(), Peer: n.GetPeer(), Version: n.GetVersion(), State: NodeState(n.GetState()), MetaReplica: record.ReplicaID(n.GetMetaReplica()),
+		Since: fromMillis(n.GetSinceMillis()), Drain: n.GetDrain(),
 	}
+}
+
+// The zero time is 0 on disk: it comes from before there was one.
+func toMillis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func fromMillis(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(n)
 }

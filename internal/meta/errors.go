@@ -14,6 +14,18 @@ var (
 	ErrUnknownNode       = errors.New("unknown node")
 	ErrInvalidNode       = errors.New("invalid node")
 	ErrClusterExists     = errors.New("the cluster has a name already")
+	// ErrNodeInUse: the node id belongs to another data folder, whose node may be alive.
+	ErrNodeInUse = errors.New("the node id is in use")
+	// ErrOldIncarnation: the data folder was replaced by another, or its node
+	// removed. What is in it may be older than what the cluster went on from.
+	ErrOldIncarnation = errors.New("the data folder is of the past")
+	// ErrNodeNeeded: a node cannot be removed as something depends on it.
+	ErrNodeNeeded       = errors.New("the node is needed")
+	ErrUnknownPartition = errors.New("unknown partition")
+	// ErrNotMoving: there is no change of replicas under way, or not that one.
+	ErrNotMoving = errors.New("no such change of replicas is under way")
+	// ErrNoSurvivor: that node has no replica to go on from.
+	ErrNoSurvivor = errors.New("the node has no replica of the partition")
 	// ErrUnknownCommand: written by a newer version. The replica must stop.
 	ErrUnknownCommand = errors.New("unknown command")
 	// ErrSnapshot: a snapshot that does not decode.

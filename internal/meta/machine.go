@@ -2,7 +2,6 @@ package meta
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -16,6 +15,9 @@ const (
 	// FirstPartitionGroup is the first replica group id of a partition; lower
 	// ones are the masters' own.
 	FirstPartitionGroup = record.Group(1000)
+	// FirstReplica is the first replica id that the machine gives; lower ones are
+	// the founding masters'.
+	FirstReplica = record.ReplicaID(1 << 20)
 	// MaxPartitions of one topic.
 	MaxPartitions = 10_000
 	// MaxEvents that are kept.
@@ -32,6 +34,9 @@ type Machine struct {
 	nextGroup      record.Group
 	nextReplica    record.ReplicaID
 	nextProducerID int64
+	// replaced are the data folders that each node id had before and that may not
+	// come back, oldest first; at most maxReplaced of each.
+	replaced map[record.NodeID][]string
 	// metrics maps names as metrics see them to topics: see metricName.
 	metrics map[string]string
 	// events are the last ones. Invariant: seqs follow one another.
@@ -50,15 +55,19 @@ type Event struct {
 // Result is what a command did.
 type Result struct {
 	Topic           *Topic // created or changed
+	Node            *Node  // registered or changed
 	FirstProducerID int64  // of AllocateProducerIDs
-	Err             error  // one of the package's sentinels; nothing was changed
+	// Items says for each partition of a command about many what became of it:
+	// nil or one of the sentinels. Those refused did not change.
+	Items []error
+	Err   error // one of the package's sentinels; nothing was changed
 }
 
 // New returns the metadata of a cluster that has no name yet.
 func New() *Machine {
 	return &Machine{
 		image:     &Image{Topics: map[record.TopicID]*Topic{}, ByName: map[string]*Topic{}, Nodes: map[record.NodeID]*Node{}, Defaults: map[string]string{}, Controller: -1},
-		nextGroup: FirstPartitionGroup, nextReplica: 1, metrics: map[string]string{},
+		nextGroup: FirstPartitionGroup, nextReplica: FirstReplica, replaced: map[record.NodeID][]string{}, metrics: map[string]string{},
 	}
 }
 
@@ -80,7 +89,7 @@ func (m *Machine) Apply(index record.Index, data []byte) Result {
 	case *metapb.Command_Bootstrap:
 		r = m.bootstrap(&im, now, k.Bootstrap)
 	case *metapb.Command_RegisterNode:
-		r = m.registerNode(&im, now, k.RegisterNode.GetNode())
+		r = m.registerNode(&im, now, k.RegisterNode)
 	case *metapb.Command_SetNodeState:
 		r = m.setNodeState(&im, now, k.SetNodeState)
 	case *metapb.Command_CreateTopic:
@@ -93,6 +102,18 @@ func (m *Machine) Apply(index record.Index, data []byte) Result {
 		r = m.alterConfig(&im, now, k.AlterConfig)
 	case *metapb.Command_AllocateProducerIds:
 		r = m.allocateProducerIDs(k.AllocateProducerIds)
+	case *metapb.Command_RemoveNode:
+		r = m.removeNode(&im, now, k.RemoveNode)
+	case *metapb.Command_DrainNode:
+		r = m.drainNode(&im, now, k.DrainNode)
+	case *metapb.Command_Reassign:
+		r = m.reassign(&im, now, k.Reassign)
+	case *metapb.Command_CancelReassign:
+		r = m.cancelReassign(&im, now, k.CancelReassign)
+	case *metapb.Command_PlacementDone:
+		r = m.placementDone(&im, now, k.PlacementDone)
+	case *metapb.Command_UnsafeRecover:
+		r = m.unsafeRecover(&im, now, k.UnsafeRecover)
 	default:
 		return Result{Err: fmt.Errorf("entry %d: %w", index, ErrUnknownCommand)}
 	}
@@ -136,60 +157,6 @@ func (m *Machine) LastEvent() uint64 {
 		return m.events[n-1].Seq
 	}
 	return 0
-}
-
-func (m *Machine) bootstrap(im *Image, now time.Time, c *metapb.Bootstrap) Result {
-	if im.ClusterID != "" {
-		return Result{Err: fmt.Errorf("%w: %s", ErrClusterExists, im.ClusterID)}
-	}
-	if c.GetClusterId() == "" {
-		return Result{Err: fmt.Errorf("%w: empty cluster id", ErrInvalidConfig)}
-	}
-	im.ClusterID = c.GetClusterId()
-	m.note(now, "cluster-created", "cluster "+im.ClusterID, "the cluster was founded")
-	return Result{}
-}
-
-func (m *Machine) registerNode(im *Image, now time.Time, pb *metapb.Node) Result {
-	n := nodeFromPB(pb)
-	if n.ID < 0 || n.Kafka == "" || n.Incarnation == "" {
-		return Result{Err: fmt.Errorf("%w: id %d, Kafka address %q, incarnation %q", ErrInvalidNode, n.ID, n.Kafka, n.Incarnation)}
-	}
-	n.State = NodeUp
-	old := im.Nodes[n.ID]
-	if old != nil && old.Incarnation != n.Incarnation {
-		return Result{Err: fmt.Errorf("%w: id %d belongs to another data folder", ErrInvalidNode, n.ID)}
-	}
-	im.Nodes = maps.Clone(im.Nodes)
-	im.Nodes[n.ID] = n
-	subject := fmt.Sprintf("node %d", n.ID)
-	switch {
-	case old == nil:
-		m.note(now, "node-added", subject, "node %d joined at %s", n.ID, n.Kafka)
-	default:
-		m.note(now, "node-started", subject, "node %d started at %s, version %s", n.ID, n.Kafka, n.Version)
-	}
-	return Result{}
-}
-
-func (m *Machine) setNodeState(im *Image, now time.Time, c *metapb.SetNodeState) Result {
-	old := im.Nodes[record.NodeID(c.GetNode())]
-	if old == nil {
-		return Result{Err: fmt.Errorf("%w: %d", ErrUnknownNode, c.GetNode())}
-	}
-	s := NodeState(c.GetState())
-	if s != NodeUp && s != NodeDown && s != NodeDraining {
-		return Result{Err: fmt.Errorf("%w: state %q", ErrInvalidNode, s)}
-	}
-	if old.State == s {
-		return Result{}
-	}
-	n := *old
-	n.State = s
-	im.Nodes = maps.Clone(im.Nodes)
-	im.Nodes[n.ID] = &n
-	m.note(now, "node-"+string(s), fmt.Sprintf("node %d", n.ID), "node %d was %s and is %s", n.ID, old.State, s)
-	return Result{}
 }
 
 func (m *Machine) allocateProducerIDs(c *metapb.AllocateProducerIds) Result {

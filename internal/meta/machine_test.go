@@ -24,9 +24,9 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	r := &rig{t: t, m: New()}
-	r.ok(Bootstrap(now, "c1"))
+	r.ok(Bootstrap(now, "c1", Founder{Node: 1, Replica: 1}))
 	for id := record.NodeID(1); id <= 3; id++ {
-		r.ok(RegisterNode(now, Node{ID: id, Incarnation: fmt.Sprint("i", id), Kafka: "127.0.0.1:9092"}))
+		r.ok(RegisterNode(now, Node{ID: id, Incarnation: fmt.Sprint("i", id), Kafka: "127.0.0.1:9092", Roles: []string{RoleMaster, RoleBroker}}))
 	}
 	return r
 }
@@ -171,7 +171,7 @@ func TestProducerIDsAreGivenOnce(t *testing.T) {
 
 func TestNodes(t *testing.T) {
 	r := newRig(t)
-	r.refused(RegisterNode(now, Node{ID: 1, Incarnation: "another", Kafka: "x:1"}), ErrInvalidNode)
+	r.refused(RegisterNode(now, Node{ID: 1, Incarnation: "another", Kafka: "x:1"}), ErrNodeInUse)
 	r.ok(SetNodeState(now, 1, NodeDown))
 	if s := r.m.Image().Nodes[1].State; s != NodeDown {
 		t.Fatalf("node 1 is %s", s)

@@ -21,6 +21,10 @@ func (m *Machine) Snapshot() []byte {
 		Index: uint64(im.Index), ClusterId: im.ClusterID, NextGroup: uint64(m.nextGroup), NextReplica: uint64(m.nextReplica),
 		NextProducerId: m.nextProducerID, Defaults: pairs(im.Defaults),
 	}
+	s.Founders = foundersToPB(im.Founders)
+	for _, id := range slices.Sorted(maps.Keys(m.replaced)) {
+		s.Replaced = append(s.Replaced, &metapb.Replaced{Node: int32(id), Incarnations: m.replaced[id]})
+	}
 	for _, id := range slices.Sorted(maps.Keys(im.Nodes)) {
 		s.Nodes = append(s.Nodes, nodeToPB(im.Nodes[id]))
 	}
@@ -46,9 +50,9 @@ func (m *Machine) Digest() uint64 {
 func topicToPB(t *Topic) *metapb.Topic {
 	out := &metapb.Topic{Id: slices.Clone(t.ID[:]), Name: t.Name, Overrides: pairs(t.Overrides), CreatedMillis: t.Created.UnixMilli()}
 	for _, p := range t.Partitions {
-		pb := &metapb.Placement{Group: uint64(p.Group)}
-		for _, r := range p.Replicas {
-			pb.Replicas = append(pb.Replicas, &metapb.Replica{Id: uint64(r.ID), Node: int32(r.Node)})
+		pb := &metapb.Placement{
+			Group: uint64(p.Group), Replicas: replicasToPB(p.Replicas), Target: replicasToPB(p.Target), Leaving: replicasToPB(p.Leaving),
+			Throttle: p.Throttle, Recovery: p.Recovery, Cause: p.Cause,
 		}
 		out.Partitions = append(out.Partitions, pb)
 	}
@@ -69,8 +73,17 @@ func (m *Machine) Restore(b []byte) error {
 	}
 	im := n.image
 	im.Index, im.ClusterID, im.Defaults = record.Index(s.GetIndex()), s.GetClusterId(), unpair(s.GetDefaults())
+	im.Founders = foundersFromPB(s.GetFounders())
+	for _, pb := range s.GetReplaced() {
+		n.replaced[record.NodeID(pb.GetNode())] = pb.GetIncarnations()
+	}
 	for _, pb := range s.GetNodes() {
 		im.Nodes[record.NodeID(pb.GetId())] = nodeFromPB(pb)
+	}
+	if len(im.Nodes) == 1 && im.Founders == nil { // written before clusters had several nodes
+		for _, node := range im.Nodes {
+			node.MetaReplica = max(node.MetaReplica, 1)
+		}
 	}
 	for _, pb := range s.GetTopics() {
 		t, err := topicFromPB(pb, im.Defaults)
@@ -100,11 +113,43 @@ func topicFromPB(pb *metapb.Topic, defaults map[string]string) (*Topic, error) {
 		return nil, err
 	}
 	for _, p := range pb.GetPartitions() {
-		pl := Placement{Group: record.Group(p.GetGroup()), Leader: -1}
-		for _, r := range p.GetReplicas() {
-			pl.Replicas = append(pl.Replicas, Replica{record.ReplicaID(r.GetId()), record.NodeID(r.GetNode())})
+		pl := Placement{
+			Group: record.Group(p.GetGroup()), Leader: -1, Replicas: replicasFromPB(p.GetReplicas()), Target: replicasFromPB(p.GetTarget()),
+			Leaving: replicasFromPB(p.GetLeaving()), Throttle: p.GetThrottle(), Recovery: p.GetRecovery(), Cause: p.GetCause(),
 		}
 		t.Partitions = append(t.Partitions, pl)
 	}
 	return t, nil
+}
+
+func replicasToPB(rs []Replica) []*metapb.Replica {
+	var out []*metapb.Replica
+	for _, r := range rs {
+		out = append(out, &metapb.Replica{Id: uint64(r.ID), Node: int32(r.Node), Lost: r.Lost})
+	}
+	return out
+}
+
+func replicasFromPB(rs []*metapb.Replica) []Replica {
+	var out []Replica
+	for _, r := range rs {
+		out = append(out, Replica{record.ReplicaID(r.GetId()), record.NodeID(r.GetNode()), r.GetLost()})
+	}
+	return out
+}
+
+func foundersToPB(fs []Founder) []*metapb.Founder {
+	var out []*metapb.Founder
+	for _, f := range fs {
+		out = append(out, &metapb.Founder{Node: int32(f.Node), Replica: uint64(f.Replica), Taken: f.Taken})
+	}
+	return out
+}
+
+func foundersFromPB(fs []*metapb.Founder) []Founder {
+	var out []Founder
+	for _, f := range fs {
+		out = append(out, Founder{record.NodeID(f.GetNode()), record.ReplicaID(f.GetReplica()), f.GetTaken()})
+	}
+	return out
 }

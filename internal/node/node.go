@@ -296,7 +296,7 @@ func (n *Node) join(ctx context.Context) error {
 		return r.(meta.Result).Err
 	}
 	if im := n.meta.Image(); im.ClusterID == "" {
-		if err := propose(meta.Bootstrap(time.Now(), n.id.ClusterID)); err != nil {
+		if err := propose(meta.Bootstrap(time.Now(), n.id.ClusterID, meta.Founder{Node: n.id.Node, Replica: 1})); err != nil {
 			return fmt.Errorf("founding the cluster: %w", err)
 		}
 	} else if im.ClusterID != n.id.ClusterID {

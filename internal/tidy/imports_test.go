@@ -30,6 +30,7 @@ var mayImport = map[string]string{
 	"internal/group/grouppb": "",
 
 	"internal/replica": "internal/record internal/vfs internal/wal",
+	"internal/peer":    "internal/record",
 
 	// Roles.
 	"internal/broker": "internal/record internal/vfs internal/commitlog internal/replica internal/meta",

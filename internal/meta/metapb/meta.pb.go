@@ -41,6 +41,12 @@ type Command struct {
 	//	*Command_CreatePartitions
 	//	*Command_AlterConfig
 	//	*Command_AllocateProducerIds
+	//	*Command_RemoveNode
+	//	*Command_DrainNode
+	//	*Command_Reassign
+	//	*Command_CancelReassign
+	//	*Command_PlacementDone
+	//	*Command_UnsafeRecover
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -162,6 +168,60 @@ func (x *Command) GetAllocateProducerIds() *AllocateProducerIds {
 	return nil
 }
 
+func (x *Command) GetRemoveNode() *RemoveNode {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_RemoveNode); ok {
+			return x.RemoveNode
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDrainNode() *DrainNode {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_DrainNode); ok {
+			return x.DrainNode
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReassign() *Reassign {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Reassign); ok {
+			return x.Reassign
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCancelReassign() *CancelReassign {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_CancelReassign); ok {
+			return x.CancelReassign
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPlacementDone() *PlacementDone {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_PlacementDone); ok {
+			return x.PlacementDone
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetUnsafeRecover() *UnsafeRecover {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_UnsafeRecover); ok {
+			return x.UnsafeRecover
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -198,6 +258,30 @@ type Command_AllocateProducerIds struct {
 	AllocateProducerIds *AllocateProducerIds `protobuf:"bytes,9,opt,name=allocate_producer_ids,json=allocateProducerIds,proto3,oneof"`
 }
 
+type Command_RemoveNode struct {
+	RemoveNode *RemoveNode `protobuf:"bytes,10,opt,name=remove_node,json=removeNode,proto3,oneof"`
+}
+
+type Command_DrainNode struct {
+	DrainNode *DrainNode `protobuf:"bytes,11,opt,name=drain_node,json=drainNode,proto3,oneof"`
+}
+
+type Command_Reassign struct {
+	Reassign *Reassign `protobuf:"bytes,12,opt,name=reassign,proto3,oneof"`
+}
+
+type Command_CancelReassign struct {
+	CancelReassign *CancelReassign `protobuf:"bytes,13,opt,name=cancel_reassign,json=cancelReassign,proto3,oneof"`
+}
+
+type Command_PlacementDone struct {
+	PlacementDone *PlacementDone `protobuf:"bytes,14,opt,name=placement_done,json=placementDone,proto3,oneof"`
+}
+
+type Command_UnsafeRecover struct {
+	UnsafeRecover *UnsafeRecover `protobuf:"bytes,15,opt,name=unsafe_recover,json=unsafeRecover,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Kind() {}
 
 func (*Command_RegisterNode) isCommand_Kind() {}
@@ -214,10 +298,23 @@ func (*Command_AlterConfig) isCommand_Kind() {}
 
 func (*Command_AllocateProducerIds) isCommand_Kind() {}
 
+func (*Command_RemoveNode) isCommand_Kind() {}
+
+func (*Command_DrainNode) isCommand_Kind() {}
+
+func (*Command_Reassign) isCommand_Kind() {}
+
+func (*Command_CancelReassign) isCommand_Kind() {}
+
+func (*Command_PlacementDone) isCommand_Kind() {}
+
+func (*Command_UnsafeRecover) isCommand_Kind() {}
+
 // Bootstrap names the cluster, once.
 type Bootstrap struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Founders      []*Founder             `protobuf:"bytes,2,rep,name=founders,proto3" json:"founders,omitempty"` // as given; none is taken
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -259,16 +356,85 @@ func (x *Bootstrap) GetClusterId() string {
 	return ""
 }
 
+func (x *Bootstrap) GetFounders() []*Founder {
+	if x != nil {
+		return x.Founders
+	}
+	return nil
+}
+
+// Founder is a master that was there from the start.
+type Founder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	Replica       uint64                 `protobuf:"varint,2,opt,name=replica,proto3" json:"replica,omitempty"`
+	Taken         bool                   `protobuf:"varint,3,opt,name=taken,proto3" json:"taken,omitempty"` // a node of that id has registered: the replica id is used
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Founder) Reset() {
+	*x = Founder{}
+	mi := &file_meta_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Founder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Founder) ProtoMessage() {}
+
+func (x *Founder) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Founder.ProtoReflect.Descriptor instead.
+func (*Founder) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Founder) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *Founder) GetReplica() uint64 {
+	if x != nil {
+		return x.Replica
+	}
+	return 0
+}
+
+func (x *Founder) GetTaken() bool {
+	if x != nil {
+		return x.Taken
+	}
+	return false
+}
+
 type RegisterNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Replace       bool                   `protobuf:"varint,2,opt,name=replace,proto3" json:"replace,omitempty"` // its data folder is new and empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -280,7 +446,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -293,12 +459,516 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{2}
+	return file_meta_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RegisterNode) GetNode() *Node {
 	if x != nil {
 		return x.Node
+	}
+	return nil
+}
+
+func (x *RegisterNode) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+type RemoveNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNode) Reset() {
+	*x = RemoveNode{}
+	mi := &file_meta_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNode) ProtoMessage() {}
+
+func (x *RemoveNode) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
+func (*RemoveNode) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RemoveNode) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *RemoveNode) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// DrainNode starts or ends the moving of everything away from a node.
+type DrainNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	On            bool                   `protobuf:"varint,2,opt,name=on,proto3" json:"on,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNode) Reset() {
+	*x = DrainNode{}
+	mi := &file_meta_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNode) ProtoMessage() {}
+
+func (x *DrainNode) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
+func (*DrainNode) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DrainNode) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *DrainNode) GetOn() bool {
+	if x != nil {
+		return x.On
+	}
+	return false
+}
+
+// Reassign says where partitions shall lie.
+type Reassign struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Moves         []*Move                `protobuf:"bytes,1,rep,name=moves,proto3" json:"moves,omitempty"`
+	Throttle      int64                  `protobuf:"varint,2,opt,name=throttle,proto3" json:"throttle,omitempty"` // bytes per second for each partition; 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reassign) Reset() {
+	*x = Reassign{}
+	mi := &file_meta_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reassign) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reassign) ProtoMessage() {}
+
+func (x *Reassign) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reassign.ProtoReflect.Descriptor instead.
+func (*Reassign) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Reassign) GetMoves() []*Move {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+func (x *Reassign) GetThrottle() int64 {
+	if x != nil {
+		return x.Throttle
+	}
+	return 0
+}
+
+type Move struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         []byte                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	Nodes         []int32                `protobuf:"varint,3,rep,packed,name=nodes,proto3" json:"nodes,omitempty"` // preferred leader first
+	Cause         string                 `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Move) Reset() {
+	*x = Move{}
+	mi := &file_meta_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Move) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Move) ProtoMessage() {}
+
+func (x *Move) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Move.ProtoReflect.Descriptor instead.
+func (*Move) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Move) GetTopic() []byte {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *Move) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *Move) GetNodes() []int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *Move) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+// CancelReassign drives partitions back to where they were.
+type CancelReassign struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partitions    []*PartitionRef        `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelReassign) Reset() {
+	*x = CancelReassign{}
+	mi := &file_meta_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelReassign) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelReassign) ProtoMessage() {}
+
+func (x *CancelReassign) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelReassign.ProtoReflect.Descriptor instead.
+func (*CancelReassign) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CancelReassign) GetPartitions() []*PartitionRef {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+type PartitionRef struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         []byte                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartitionRef) Reset() {
+	*x = PartitionRef{}
+	mi := &file_meta_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartitionRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartitionRef) ProtoMessage() {}
+
+func (x *PartitionRef) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartitionRef.ProtoReflect.Descriptor instead.
+func (*PartitionRef) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PartitionRef) GetTopic() []byte {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *PartitionRef) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+// PlacementDone says that the members of partitions' groups are these, exactly.
+type PlacementDone struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partitions    []*Members             `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlacementDone) Reset() {
+	*x = PlacementDone{}
+	mi := &file_meta_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlacementDone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlacementDone) ProtoMessage() {}
+
+func (x *PlacementDone) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlacementDone.ProtoReflect.Descriptor instead.
+func (*PlacementDone) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PlacementDone) GetPartitions() []*Members {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+type Members struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         []byte                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	Replicas      []uint64               `protobuf:"varint,3,rep,packed,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Members) Reset() {
+	*x = Members{}
+	mi := &file_meta_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Members) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Members) ProtoMessage() {}
+
+func (x *Members) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Members.ProtoReflect.Descriptor instead.
+func (*Members) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Members) GetTopic() []byte {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *Members) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *Members) GetReplicas() []uint64 {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+// UnsafeRecover gives a partition up but for one replica, or altogether.
+type UnsafeRecover struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         []byte                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	Survivor      int32                  `protobuf:"varint,3,opt,name=survivor,proto3" json:"survivor,omitempty"`  // node; −1: none, the partition starts empty
+	Nodes         []int32                `protobuf:"varint,4,rep,packed,name=nodes,proto3" json:"nodes,omitempty"` // where it shall lie then
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnsafeRecover) Reset() {
+	*x = UnsafeRecover{}
+	mi := &file_meta_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnsafeRecover) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnsafeRecover) ProtoMessage() {}
+
+func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnsafeRecover.ProtoReflect.Descriptor instead.
+func (*UnsafeRecover) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *UnsafeRecover) GetTopic() []byte {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *UnsafeRecover) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *UnsafeRecover) GetSurvivor() int32 {
+	if x != nil {
+		return x.Survivor
+	}
+	return 0
+}
+
+func (x *UnsafeRecover) GetNodes() []int32 {
+	if x != nil {
+		return x.Nodes
 	}
 	return nil
 }
@@ -313,7 +983,7 @@ type SetNodeState struct {
 
 func (x *SetNodeState) Reset() {
 	*x = SetNodeState{}
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -325,7 +995,7 @@ func (x *SetNodeState) String() string {
 func (*SetNodeState) ProtoMessage() {}
 
 func (x *SetNodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -338,7 +1008,7 @@ func (x *SetNodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeState.ProtoReflect.Descriptor instead.
 func (*SetNodeState) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{3}
+	return file_meta_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetNodeState) GetNode() int32 {
@@ -367,7 +1037,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -379,7 +1049,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -392,7 +1062,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{4}
+	return file_meta_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CreateTopic) GetName() string {
@@ -432,7 +1102,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +1114,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,7 +1127,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{5}
+	return file_meta_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -478,7 +1148,7 @@ type CreatePartitions struct {
 
 func (x *CreatePartitions) Reset() {
 	*x = CreatePartitions{}
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +1160,7 @@ func (x *CreatePartitions) String() string {
 func (*CreatePartitions) ProtoMessage() {}
 
 func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +1173,7 @@ func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePartitions.ProtoReflect.Descriptor instead.
 func (*CreatePartitions) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{6}
+	return file_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreatePartitions) GetId() []byte {
@@ -540,7 +1210,7 @@ type AlterConfig struct {
 
 func (x *AlterConfig) Reset() {
 	*x = AlterConfig{}
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +1222,7 @@ func (x *AlterConfig) String() string {
 func (*AlterConfig) ProtoMessage() {}
 
 func (x *AlterConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +1235,7 @@ func (x *AlterConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterConfig.ProtoReflect.Descriptor instead.
 func (*AlterConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{7}
+	return file_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AlterConfig) GetId() []byte {
@@ -606,7 +1276,7 @@ type AllocateProducerIds struct {
 
 func (x *AllocateProducerIds) Reset() {
 	*x = AllocateProducerIds{}
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +1288,7 @@ func (x *AllocateProducerIds) String() string {
 func (*AllocateProducerIds) ProtoMessage() {}
 
 func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +1301,7 @@ func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIds.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIds) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{8}
+	return file_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AllocateProducerIds) GetNode() int32 {
@@ -658,7 +1328,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +1340,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +1353,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{9}
+	return file_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Nodes) GetIds() []int32 {
@@ -703,7 +1373,7 @@ type KeyValue struct {
 
 func (x *KeyValue) Reset() {
 	*x = KeyValue{}
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +1385,7 @@ func (x *KeyValue) String() string {
 func (*KeyValue) ProtoMessage() {}
 
 func (x *KeyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +1398,7 @@ func (x *KeyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyValue.ProtoReflect.Descriptor instead.
 func (*KeyValue) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{10}
+	return file_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *KeyValue) GetKey() string {
@@ -756,13 +1426,16 @@ type Node struct {
 	Peer          string                 `protobuf:"bytes,7,opt,name=peer,proto3" json:"peer,omitempty"`
 	Version       string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
 	State         string                 `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"`
+	MetaReplica   uint64                 `protobuf:"varint,10,opt,name=meta_replica,json=metaReplica,proto3" json:"meta_replica,omitempty"`
+	SinceMillis   int64                  `protobuf:"varint,11,opt,name=since_millis,json=sinceMillis,proto3" json:"since_millis,omitempty"`
+	Drain         bool                   `protobuf:"varint,12,opt,name=drain,proto3" json:"drain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +1447,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +1460,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{11}
+	return file_meta_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Node) GetId() int32 {
@@ -853,17 +1526,39 @@ func (x *Node) GetState() string {
 	return ""
 }
 
+func (x *Node) GetMetaReplica() uint64 {
+	if x != nil {
+		return x.MetaReplica
+	}
+	return 0
+}
+
+func (x *Node) GetSinceMillis() int64 {
+	if x != nil {
+		return x.SinceMillis
+	}
+	return 0
+}
+
+func (x *Node) GetDrain() bool {
+	if x != nil {
+		return x.Drain
+	}
+	return false
+}
+
 type Replica struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Node          int32                  `protobuf:"varint,2,opt,name=node,proto3" json:"node,omitempty"`
+	Lost          bool                   `protobuf:"varint,3,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +1570,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +1583,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{12}
+	return file_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Replica) GetId() uint64 {
@@ -905,17 +1600,29 @@ func (x *Replica) GetNode() int32 {
 	return 0
 }
 
+func (x *Replica) GetLost() bool {
+	if x != nil {
+		return x.Lost
+	}
+	return false
+}
+
 type Placement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         uint64                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
 	Replicas      []*Replica             `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Target        []*Replica             `protobuf:"bytes,3,rep,name=target,proto3" json:"target,omitempty"`
+	Leaving       []*Replica             `protobuf:"bytes,4,rep,name=leaving,proto3" json:"leaving,omitempty"`
+	Throttle      int64                  `protobuf:"varint,5,opt,name=throttle,proto3" json:"throttle,omitempty"`
+	Recovery      uint32                 `protobuf:"varint,6,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	Cause         string                 `protobuf:"bytes,7,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1634,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1647,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{13}
+	return file_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Placement) GetGroup() uint64 {
@@ -957,6 +1664,41 @@ func (x *Placement) GetReplicas() []*Replica {
 	return nil
 }
 
+func (x *Placement) GetTarget() []*Replica {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *Placement) GetLeaving() []*Replica {
+	if x != nil {
+		return x.Leaving
+	}
+	return nil
+}
+
+func (x *Placement) GetThrottle() int64 {
+	if x != nil {
+		return x.Throttle
+	}
+	return 0
+}
+
+func (x *Placement) GetRecovery() uint32 {
+	if x != nil {
+		return x.Recovery
+	}
+	return 0
+}
+
+func (x *Placement) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 type Topic struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -970,7 +1712,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1724,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1737,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{14}
+	return file_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Topic) GetId() []byte {
@@ -1046,7 +1788,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1800,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1813,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{15}
+	return file_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -1120,13 +1862,15 @@ type Snapshot struct {
 	Topics         []*Topic               `protobuf:"bytes,7,rep,name=topics,proto3" json:"topics,omitempty"`     // by id
 	Defaults       []*KeyValue            `protobuf:"bytes,8,rep,name=defaults,proto3" json:"defaults,omitempty"` // by key
 	Events         []*Event               `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`     // by seq
+	Founders       []*Founder             `protobuf:"bytes,10,rep,name=founders,proto3" json:"founders,omitempty"`
+	Replaced       []*Replaced            `protobuf:"bytes,11,rep,name=replaced,proto3" json:"replaced,omitempty"` // by node
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1882,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1895,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{16}
+	return file_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -1217,12 +1961,79 @@ func (x *Snapshot) GetEvents() []*Event {
 	return nil
 }
 
+func (x *Snapshot) GetFounders() []*Founder {
+	if x != nil {
+		return x.Founders
+	}
+	return nil
+}
+
+func (x *Snapshot) GetReplaced() []*Replaced {
+	if x != nil {
+		return x.Replaced
+	}
+	return nil
+}
+
+// Replaced are data folders that a node id had and that may not come back.
+type Replaced struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnations  []string               `protobuf:"bytes,2,rep,name=incarnations,proto3" json:"incarnations,omitempty"` // oldest first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replaced) Reset() {
+	*x = Replaced{}
+	mi := &file_meta_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replaced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replaced) ProtoMessage() {}
+
+func (x *Replaced) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
+func (*Replaced) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Replaced) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *Replaced) GetIncarnations() []string {
+	if x != nil {
+		return x.Incarnations
+	}
+	return nil
+}
+
 var File_meta_proto protoreflect.FileDescriptor
 
 const file_meta_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"meta.proto\x12\ttube.meta\"\xc2\x04\n" +
+	"meta.proto\x12\ttube.meta\"\xb2\a\n" +
 	"\aCommand\x12\x1f\n" +
 	"\vtime_millis\x18\x01 \x01(\x03R\n" +
 	"timeMillis\x124\n" +
@@ -1233,13 +2044,63 @@ const file_meta_proto_rawDesc = "" +
 	"\fdelete_topic\x18\x06 \x01(\v2\x16.tube.meta.DeleteTopicH\x00R\vdeleteTopic\x12J\n" +
 	"\x11create_partitions\x18\a \x01(\v2\x1b.tube.meta.CreatePartitionsH\x00R\x10createPartitions\x12;\n" +
 	"\falter_config\x18\b \x01(\v2\x16.tube.meta.AlterConfigH\x00R\valterConfig\x12T\n" +
-	"\x15allocate_producer_ids\x18\t \x01(\v2\x1e.tube.meta.AllocateProducerIdsH\x00R\x13allocateProducerIdsB\x06\n" +
-	"\x04kind\"*\n" +
+	"\x15allocate_producer_ids\x18\t \x01(\v2\x1e.tube.meta.AllocateProducerIdsH\x00R\x13allocateProducerIds\x128\n" +
+	"\vremove_node\x18\n" +
+	" \x01(\v2\x15.tube.meta.RemoveNodeH\x00R\n" +
+	"removeNode\x125\n" +
+	"\n" +
+	"drain_node\x18\v \x01(\v2\x14.tube.meta.DrainNodeH\x00R\tdrainNode\x121\n" +
+	"\breassign\x18\f \x01(\v2\x13.tube.meta.ReassignH\x00R\breassign\x12D\n" +
+	"\x0fcancel_reassign\x18\r \x01(\v2\x19.tube.meta.CancelReassignH\x00R\x0ecancelReassign\x12A\n" +
+	"\x0eplacement_done\x18\x0e \x01(\v2\x18.tube.meta.PlacementDoneH\x00R\rplacementDone\x12A\n" +
+	"\x0eunsafe_recover\x18\x0f \x01(\v2\x18.tube.meta.UnsafeRecoverH\x00R\runsafeRecoverB\x06\n" +
+	"\x04kind\"Z\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x01 \x01(\tR\tclusterId\"3\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12.\n" +
+	"\bfounders\x18\x02 \x03(\v2\x12.tube.meta.FounderR\bfounders\"M\n" +
+	"\aFounder\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x18\n" +
+	"\areplica\x18\x02 \x01(\x04R\areplica\x12\x14\n" +
+	"\x05taken\x18\x03 \x01(\bR\x05taken\"M\n" +
 	"\fRegisterNode\x12#\n" +
-	"\x04node\x18\x01 \x01(\v2\x0f.tube.meta.NodeR\x04node\"8\n" +
+	"\x04node\x18\x01 \x01(\v2\x0f.tube.meta.NodeR\x04node\x12\x18\n" +
+	"\areplace\x18\x02 \x01(\bR\areplace\"6\n" +
+	"\n" +
+	"RemoveNode\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"/\n" +
+	"\tDrainNode\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x0e\n" +
+	"\x02on\x18\x02 \x01(\bR\x02on\"M\n" +
+	"\bReassign\x12%\n" +
+	"\x05moves\x18\x01 \x03(\v2\x0f.tube.meta.MoveR\x05moves\x12\x1a\n" +
+	"\bthrottle\x18\x02 \x01(\x03R\bthrottle\"f\n" +
+	"\x04Move\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\fR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x14\n" +
+	"\x05nodes\x18\x03 \x03(\x05R\x05nodes\x12\x14\n" +
+	"\x05cause\x18\x04 \x01(\tR\x05cause\"I\n" +
+	"\x0eCancelReassign\x127\n" +
+	"\n" +
+	"partitions\x18\x01 \x03(\v2\x17.tube.meta.PartitionRefR\n" +
+	"partitions\"B\n" +
+	"\fPartitionRef\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\fR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\"C\n" +
+	"\rPlacementDone\x122\n" +
+	"\n" +
+	"partitions\x18\x01 \x03(\v2\x12.tube.meta.MembersR\n" +
+	"partitions\"Y\n" +
+	"\aMembers\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\fR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x1a\n" +
+	"\breplicas\x18\x03 \x03(\x04R\breplicas\"u\n" +
+	"\rUnsafeRecover\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\fR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x1a\n" +
+	"\bsurvivor\x18\x03 \x01(\x05R\bsurvivor\x12\x14\n" +
+	"\x05nodes\x18\x04 \x03(\x05R\x05nodes\"8\n" +
 	"\fSetNodeState\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\"\x96\x01\n" +
@@ -1270,7 +2131,7 @@ const file_meta_proto_rawDesc = "" +
 	"\x03ids\x18\x01 \x03(\x05R\x03ids\"2\n" +
 	"\bKeyValue\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xd0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xac\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -1280,13 +2141,23 @@ const file_meta_proto_rawDesc = "" +
 	"\x04http\x18\x06 \x01(\tR\x04http\x12\x12\n" +
 	"\x04peer\x18\a \x01(\tR\x04peer\x12\x18\n" +
 	"\aversion\x18\b \x01(\tR\aversion\x12\x14\n" +
-	"\x05state\x18\t \x01(\tR\x05state\"-\n" +
+	"\x05state\x18\t \x01(\tR\x05state\x12!\n" +
+	"\fmeta_replica\x18\n" +
+	" \x01(\x04R\vmetaReplica\x12!\n" +
+	"\fsince_millis\x18\v \x01(\x03R\vsinceMillis\x12\x14\n" +
+	"\x05drain\x18\f \x01(\bR\x05drain\"A\n" +
 	"\aReplica\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\x05R\x04node\"Q\n" +
+	"\x04node\x18\x02 \x01(\x05R\x04node\x12\x12\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xf9\x01\n" +
 	"\tPlacement\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\x04R\x05group\x12.\n" +
-	"\breplicas\x18\x02 \x03(\v2\x12.tube.meta.ReplicaR\breplicas\"\xbb\x01\n" +
+	"\breplicas\x18\x02 \x03(\v2\x12.tube.meta.ReplicaR\breplicas\x12*\n" +
+	"\x06target\x18\x03 \x03(\v2\x12.tube.meta.ReplicaR\x06target\x12,\n" +
+	"\aleaving\x18\x04 \x03(\v2\x12.tube.meta.ReplicaR\aleaving\x12\x1a\n" +
+	"\bthrottle\x18\x05 \x01(\x03R\bthrottle\x12\x1a\n" +
+	"\brecovery\x18\x06 \x01(\rR\brecovery\x12\x14\n" +
+	"\x05cause\x18\a \x01(\tR\x05cause\"\xbb\x01\n" +
 	"\x05Topic\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x121\n" +
@@ -1301,7 +2172,7 @@ const file_meta_proto_rawDesc = "" +
 	"timeMillis\x12\x12\n" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x18\n" +
 	"\asubject\x18\x04 \x01(\tR\asubject\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xd7\x02\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xb8\x03\n" +
 	"\bSnapshot\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1d\n" +
 	"\n" +
@@ -1313,7 +2184,13 @@ const file_meta_proto_rawDesc = "" +
 	"\x05nodes\x18\x06 \x03(\v2\x0f.tube.meta.NodeR\x05nodes\x12(\n" +
 	"\x06topics\x18\a \x03(\v2\x10.tube.meta.TopicR\x06topics\x12/\n" +
 	"\bdefaults\x18\b \x03(\v2\x13.tube.meta.KeyValueR\bdefaults\x12(\n" +
-	"\x06events\x18\t \x03(\v2\x10.tube.meta.EventR\x06eventsB.Z,github.com/tube-mq/tube/internal/meta/metapbb\x06proto3"
+	"\x06events\x18\t \x03(\v2\x10.tube.meta.EventR\x06events\x12.\n" +
+	"\bfounders\x18\n" +
+	" \x03(\v2\x12.tube.meta.FounderR\bfounders\x12/\n" +
+	"\breplaced\x18\v \x03(\v2\x13.tube.meta.ReplacedR\breplaced\"B\n" +
+	"\bReplaced\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x05R\x04node\x12\"\n" +
+	"\fincarnations\x18\x02 \x03(\tR\fincarnationsB.Z,github.com/tube-mq/tube/internal/meta/metapbb\x06proto3"
 
 var (
 	file_meta_proto_rawDescOnce sync.Once
@@ -1327,52 +2204,77 @@ func file_meta_proto_rawDescGZIP() []byte {
 	return file_meta_proto_rawDescData
 }
 
-var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_meta_proto_goTypes = []any{
 	(*Command)(nil),             // 0: tube.meta.Command
 	(*Bootstrap)(nil),           // 1: tube.meta.Bootstrap
-	(*RegisterNode)(nil),        // 2: tube.meta.RegisterNode
-	(*SetNodeState)(nil),        // 3: tube.meta.SetNodeState
-	(*CreateTopic)(nil),         // 4: tube.meta.CreateTopic
-	(*DeleteTopic)(nil),         // 5: tube.meta.DeleteTopic
-	(*CreatePartitions)(nil),    // 6: tube.meta.CreatePartitions
-	(*AlterConfig)(nil),         // 7: tube.meta.AlterConfig
-	(*AllocateProducerIds)(nil), // 8: tube.meta.AllocateProducerIds
-	(*Nodes)(nil),               // 9: tube.meta.Nodes
-	(*KeyValue)(nil),            // 10: tube.meta.KeyValue
-	(*Node)(nil),                // 11: tube.meta.Node
-	(*Replica)(nil),             // 12: tube.meta.Replica
-	(*Placement)(nil),           // 13: tube.meta.Placement
-	(*Topic)(nil),               // 14: tube.meta.Topic
-	(*Event)(nil),               // 15: tube.meta.Event
-	(*Snapshot)(nil),            // 16: tube.meta.Snapshot
+	(*Founder)(nil),             // 2: tube.meta.Founder
+	(*RegisterNode)(nil),        // 3: tube.meta.RegisterNode
+	(*RemoveNode)(nil),          // 4: tube.meta.RemoveNode
+	(*DrainNode)(nil),           // 5: tube.meta.DrainNode
+	(*Reassign)(nil),            // 6: tube.meta.Reassign
+	(*Move)(nil),                // 7: tube.meta.Move
+	(*CancelReassign)(nil),      // 8: tube.meta.CancelReassign
+	(*PartitionRef)(nil),        // 9: tube.meta.PartitionRef
+	(*PlacementDone)(nil),       // 10: tube.meta.PlacementDone
+	(*Members)(nil),             // 11: tube.meta.Members
+	(*UnsafeRecover)(nil),       // 12: tube.meta.UnsafeRecover
+	(*SetNodeState)(nil),        // 13: tube.meta.SetNodeState
+	(*CreateTopic)(nil),         // 14: tube.meta.CreateTopic
+	(*DeleteTopic)(nil),         // 15: tube.meta.DeleteTopic
+	(*CreatePartitions)(nil),    // 16: tube.meta.CreatePartitions
+	(*AlterConfig)(nil),         // 17: tube.meta.AlterConfig
+	(*AllocateProducerIds)(nil), // 18: tube.meta.AllocateProducerIds
+	(*Nodes)(nil),               // 19: tube.meta.Nodes
+	(*KeyValue)(nil),            // 20: tube.meta.KeyValue
+	(*Node)(nil),                // 21: tube.meta.Node
+	(*Replica)(nil),             // 22: tube.meta.Replica
+	(*Placement)(nil),           // 23: tube.meta.Placement
+	(*Topic)(nil),               // 24: tube.meta.Topic
+	(*Event)(nil),               // 25: tube.meta.Event
+	(*Snapshot)(nil),            // 26: tube.meta.Snapshot
+	(*Replaced)(nil),            // 27: tube.meta.Replaced
 }
 var file_meta_proto_depIdxs = []int32{
 	1,  // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
-	2,  // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
-	3,  // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
-	4,  // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
-	5,  // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
-	6,  // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
-	7,  // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
-	8,  // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
-	11, // 8: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
-	9,  // 9: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
-	10, // 10: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
-	9,  // 11: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
-	10, // 12: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
-	12, // 13: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
-	10, // 14: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
-	13, // 15: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
-	11, // 16: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
-	14, // 17: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
-	10, // 18: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
-	15, // 19: tube.meta.Snapshot.events:type_name -> tube.meta.Event
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	3,  // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
+	13, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
+	14, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
+	15, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
+	16, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
+	17, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
+	18, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
+	4,  // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
+	5,  // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
+	6,  // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
+	8,  // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
+	10, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
+	12, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
+	2,  // 14: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
+	21, // 15: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
+	7,  // 16: tube.meta.Reassign.moves:type_name -> tube.meta.Move
+	9,  // 17: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
+	11, // 18: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
+	19, // 19: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
+	20, // 20: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
+	19, // 21: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
+	20, // 22: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
+	22, // 23: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
+	22, // 24: tube.meta.Placement.target:type_name -> tube.meta.Replica
+	22, // 25: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
+	20, // 26: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
+	23, // 27: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
+	21, // 28: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
+	24, // 29: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
+	20, // 30: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
+	25, // 31: tube.meta.Snapshot.events:type_name -> tube.meta.Event
+	2,  // 32: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
+	27, // 33: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_meta_proto_init() }
@@ -1389,6 +2291,12 @@ func file_meta_proto_init() {
 		(*Command_CreatePartitions)(nil),
 		(*Command_AlterConfig)(nil),
 		(*Command_AllocateProducerIds)(nil),
+		(*Command_RemoveNode)(nil),
+		(*Command_DrainNode)(nil),
+		(*Command_Reassign)(nil),
+		(*Command_CancelReassign)(nil),
+		(*Command_PlacementDone)(nil),
+		(*Command_UnsafeRecover)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1396,7 +2304,7 @@ func file_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_proto_rawDesc), len(file_meta_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,214 @@
+package peer
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	messagesPath = "/tube.peer/messages"
+	upgradeTo    = "tube-peer/1"
+)
+
+// inbound is a messages connection that a node dialled to send to us.
+type inbound struct {
+	t    *Transport
+	conn net.Conn
+	done chan struct{} // closed when nothing more of it is received
+
+	// Set when admitted.
+	id    Identity
+	src   *source
+	since int64
+	gone  bool // its node was taken out of the peers; guarded by Transport.mu
+
+	framed bool // a whole frame came: the reader's own
+}
+
+// take takes a connection over from the HTTP server and serves it.
+func (t *Transport) take(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor != 1 || r.Method != http.MethodPost || !strings.EqualFold(r.Header.Get("Upgrade"), upgradeTo) {
+		http.Error(w, "this path wants POST with an upgrade of HTTP/1.1 to "+upgradeTo, http.StatusUpgradeRequired)
+		return
+	}
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.log.Error("cannot take over a peer's connection", "err", err)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	setKeepAlive(conn)
+	in := &inbound{t: t, conn: conn, done: make(chan struct{})}
+	defer close(in.done)
+	if !t.enter(in) {
+		return
+	}
+	defer t.running.Done()
+	defer t.forget(in)
+
+	self := t.cfg.Self()
+	if refusal := t.admit(in, r, self); refusal != "" {
+		in.answer(refuse(refusal))
+		return
+	}
+	if !in.answer(welcome(self)) {
+		return
+	}
+	in.receive(rw.Reader)
+}
+
+// enter makes Stop know of a connection, unless that has begun.
+func (t *Transport) enter(in *inbound) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
+		return false
+	}
+	t.running.Add(1)
+	t.inbounds[in] = struct{}{}
+	return true
+}
+
+func (t *Transport) forget(in *inbound) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.inbounds, in)
+	if in.src != nil && in.src.current == in {
+		in.src.current = nil
+	}
+}
+
+// admit says why a connection is refused, or makes it the one that its node
+// sends on.
+func (t *Transport) admit(in *inbound, r *http.Request, self Identity) string {
+	if refusal := unfit(r.Header, self); refusal != "" {
+		return refusal
+	}
+	in.id, _ = Caller(r.Header)
+	if in.id.Node == self.Node {
+		return inUse(self.Node)
+	}
+	if refusal := notOf(r.TLS, in.id.Node); refusal != "" {
+		return refusal
+	}
+	if err := t.cfg.Refuse(in.id); err != nil {
+		return err.Error()
+	}
+	previous, refusal := t.replace(in)
+	if previous != nil {
+		// In order for one sender: the last of the old connection is received first.
+		_ = previous.conn.Close()
+		<-previous.done
+	}
+	return refusal
+}
+
+func (t *Transport) replace(in *inbound) (previous *inbound, refusal string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.sources[in.id.Node] == nil && len(t.sources) >= maxSources {
+		return nil, fmt.Sprintf("%d nodes are connected already", len(t.sources))
+	}
+	s := t.sourceLocked(in.id.Node)
+	previous = s.current
+	if previous != nil && !previous.gone && previous.id.Incarnation != in.id.Incarnation &&
+		t.now()-max(s.heard.Load(), previous.since) <= int64(t.cfg.DeadAfter) {
+		return nil, inUse(in.id.Node)
+	}
+	in.src, in.since, s.current = s, t.now(), in
+	s.stamp.Store(0) // of another process's clock, perhaps
+	return previous, ""
+}
+
+func welcome(self Identity) *http.Response {
+	h := http.Header{"Connection": {"Upgrade"}, "Upgrade": {upgradeTo}}
+	self.writeTo(h)
+	return &http.Response{StatusCode: http.StatusSwitchingProtocols, ProtoMajor: 1, ProtoMinor: 1, Header: h}
+}
+
+func refuse(sentence string) *http.Response {
+	return &http.Response{
+		StatusCode: http.StatusConflict, ProtoMajor: 1, ProtoMinor: 1, Close: true,
+		Header:        http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
+		ContentLength: int64(len(sentence)), Body: io.NopCloser(strings.NewReader(sentence)),
+	}
+}
+
+func (in *inbound) answer(resp *http.Response) bool {
+	if in.conn.SetDeadline(time.Now().Add(handshakeTimeout)) != nil {
+		return false
+	}
+	w := bufio.NewWriter(in.conn)
+	return resp.Write(w) == nil && w.Flush() == nil && in.conn.SetDeadline(time.Time{}) == nil
+}
+
+// receive hands frames on until the connection ends.
+func (in *inbound) receive(r *bufio.Reader) {
+	early, _ := r.Peek(r.Buffered()) // what the HTTP server read too much
+	frames := newFrameReader(io.MultiReader(strings.NewReader(string(early)), in), in.t.cfg.MaxFrameBytes)
+	defer frames.close()
+	s := in.src
+	for {
+		kind, buf, body, err := frames.next()
+		if err == nil && kind == kindHeartbeat {
+			err = in.t.heartbeatFrom(s, body)
+		}
+		if err != nil {
+			in.ended(err)
+			return
+		}
+		if !in.framed {
+			in.framed = true
+			s.heard.Store(in.t.now())
+		}
+		if !s.up.Load() {
+			in.t.watch.poke()
+		}
+		if kind == kindHeartbeat {
+			continue
+		}
+		s.receivedFrames.Add(1)
+		s.receivedBytes.Add(int64(len(body)))
+		in.t.cfg.Receive(in.id.Node, kind, buf, body)
+	}
+}
+
+// Read reads the connection; what comes is a sign of life.
+func (in *inbound) Read(b []byte) (int, error) {
+	n, err := in.conn.Read(b)
+	if n > 0 && in.framed {
+		in.src.heard.Store(in.t.now())
+	}
+	return n, err
+}
+
+// ended logs what is not an ordinary end: nodes come and go, and that they went
+// is told by the link to them.
+func (in *inbound) ended(err error) {
+	switch {
+	case errors.Is(err, errDamaged):
+		in.src.damaged.Add(1)
+		in.t.log.Error("peer payload damaged: rejected by checksum", "peer", in.id.Node, "err", err)
+	case errors.Is(err, errMalformed):
+		in.src.damaged.Add(1)
+		in.t.log.Error("peer's connection closed", "peer", in.id.Node, "err", err)
+	default:
+		in.t.log.Debug("peer's connection ended", "peer", in.id.Node, "err", err)
+	}
+}
+
+func setKeepAlive(conn net.Conn) {
+	if c, ok := conn.(*tls.Conn); ok {
+		conn = c.NetConn()
+	}
+	if c, ok := conn.(*net.TCPConn); ok {
+		_ = c.SetKeepAliveConfig(keepAlive)
+	}
+}
