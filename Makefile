@@ -62,7 +62,7 @@ generate: ## write generated code and docs anew (needs protoc)
 	@GOBIN=$(CURDIR)/bin/tools go install $(PROTOC_GEN_CONNECT)
 	@set -e; export PATH=$(CURDIR)/bin/tools:$$PATH; \
 	protoc -I proto --go_out=proto --go_opt=paths=source_relative \
-	  --connect-go_out=proto --connect-go_opt=paths=source_relative $$(cd proto && find . -name '*.proto'); \
+	  --connect-go_out=proto --connect-go_opt=paths=source_relative $$(cd proto && find tube -name '*.proto'); \
 	for f in $$(find internal -name '*.proto'); do d=$$(dirname $$f); \
 	  protoc -I $$d --go_out=$$d --go_opt=paths=source_relative $$(basename $$f); done
 	@go test ./internal/config ./internal/meta -run Reference -args -rewrite

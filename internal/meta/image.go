@@ -46,6 +46,9 @@ type Topic struct {
 type Placement struct {
 	Group    record.Group // its replica group; never used again
 	Replicas []Replica    // in preference order, first is the preferred leader
+	// Founders are the replicas that the group began with: its first members. Who
+	// came later learns from them who the members are.
+	Founders []record.ReplicaID
 	// Target is what the members shall be; nil: nothing is under way.
 	Target []Replica
 	// Leaving are of a Target that was given up: they may be members still, so

@@ -237,7 +237,7 @@ func (m *Machine) unsafeRecover(im *Image, now time.Time, c *metapb.UnsafeRecove
 	}
 	e.Target, e.Leaving, e.Throttle, e.Cause = nil, nil, 0, ""
 	if survivor < 0 {
-		e.Group, e.Replicas, e.Recovery, e.Leader = m.nextGroup, fresh, 0, -1
+		e.Group, e.Replicas, e.Founders, e.Recovery, e.Leader = m.nextGroup, fresh, ids(fresh), 0, -1
 		m.nextGroup++
 		m.note(now, "unsafe-recovery", "partition "+name, "partition %s starts empty on nodes %v: all that was in it is given up", name, nodes)
 		return Result{Topic: im.Topics[tp.Topic]}

@@ -53,6 +53,7 @@ func topicToPB(t *Topic) *metapb.Topic {
 		pb := &metapb.Placement{
 			Group: uint64(p.Group), Replicas: replicasToPB(p.Replicas), Target: replicasToPB(p.Target), Leaving: replicasToPB(p.Leaving),
 			Throttle: p.Throttle, Recovery: p.Recovery, Cause: p.Cause,
+			Founders: replicaIDsToPB(p.Founders),
 		}
 		out.Partitions = append(out.Partitions, pb)
 	}
@@ -116,6 +117,7 @@ func topicFromPB(pb *metapb.Topic, defaults map[string]string) (*Topic, error) {
 		pl := Placement{
 			Group: record.Group(p.GetGroup()), Leader: -1, Replicas: replicasFromPB(p.GetReplicas()), Target: replicasFromPB(p.GetTarget()),
 			Leaving: replicasFromPB(p.GetLeaving()), Throttle: p.GetThrottle(), Recovery: p.GetRecovery(), Cause: p.GetCause(),
+			Founders: replicaIDsFromPB(p.GetFounders()),
 		}
 		t.Partitions = append(t.Partitions, pl)
 	}
@@ -150,6 +152,22 @@ func foundersFromPB(fs []*metapb.Founder) []Founder {
 	var out []Founder
 	for _, f := range fs {
 		out = append(out, Founder{record.NodeID(f.GetNode()), record.ReplicaID(f.GetReplica()), f.GetTaken()})
+	}
+	return out
+}
+
+func replicaIDsToPB(ids []record.ReplicaID) []uint64 {
+	out := make([]uint64, len(ids))
+	for i, id := range ids {
+		out[i] = uint64(id)
+	}
+	return out
+}
+
+func replicaIDsFromPB(ids []uint64) []record.ReplicaID {
+	out := make([]record.ReplicaID, len(ids))
+	for i, id := range ids {
+		out[i] = record.ReplicaID(id)
 	}
 	return out
 }

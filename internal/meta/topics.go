@@ -84,6 +84,7 @@ func (m *Machine) place(im *Image, partitions []*metapb.Nodes) ([]Placement, err
 		out[i] = Placement{Group: m.nextGroup, Leader: -1}
 		m.nextGroup++
 		for _, n := range p.GetIds() {
+			out[i].Founders = append(out[i].Founders, m.nextReplica)
 			out[i].Replicas = append(out[i].Replicas, Replica{ID: m.nextReplica, Node: record.NodeID(n)})
 			m.nextReplica++
 		}

@@ -1616,6 +1616,7 @@ type Placement struct {
 	Throttle      int64                  `protobuf:"varint,5,opt,name=throttle,proto3" json:"throttle,omitempty"`
 	Recovery      uint32                 `protobuf:"varint,6,opt,name=recovery,proto3" json:"recovery,omitempty"`
 	Cause         string                 `protobuf:"bytes,7,opt,name=cause,proto3" json:"cause,omitempty"`
+	Founders      []uint64               `protobuf:"varint,8,rep,packed,name=founders,proto3" json:"founders,omitempty"` // replicas that were there from the start
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1697,6 +1698,13 @@ func (x *Placement) GetCause() string {
 		return x.Cause
 	}
 	return ""
+}
+
+func (x *Placement) GetFounders() []uint64 {
+	if x != nil {
+		return x.Founders
+	}
+	return nil
 }
 
 type Topic struct {
@@ -2149,7 +2157,7 @@ const file_meta_proto_rawDesc = "" +
 	"\aReplica\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\x05R\x04node\x12\x12\n" +
-	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xf9\x01\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\"\x95\x02\n" +
 	"\tPlacement\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\x04R\x05group\x12.\n" +
 	"\breplicas\x18\x02 \x03(\v2\x12.tube.meta.ReplicaR\breplicas\x12*\n" +
@@ -2157,7 +2165,8 @@ const file_meta_proto_rawDesc = "" +
 	"\aleaving\x18\x04 \x03(\v2\x12.tube.meta.ReplicaR\aleaving\x12\x1a\n" +
 	"\bthrottle\x18\x05 \x01(\x03R\bthrottle\x12\x1a\n" +
 	"\brecovery\x18\x06 \x01(\rR\brecovery\x12\x14\n" +
-	"\x05cause\x18\a \x01(\tR\x05cause\"\xbb\x01\n" +
+	"\x05cause\x18\a \x01(\tR\x05cause\x12\x1a\n" +
+	"\bfounders\x18\b \x03(\x04R\bfounders\"\xbb\x01\n" +
 	"\x05Topic\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x121\n" +
