@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,8 +38,9 @@ type Config struct {
 
 	// OnFail is told once when a write or fsync failed: the node must stop.
 	OnFail func(error)
-	// OnLead is told when leadership of a partition changed as seen here.
-	OnLead func(tp record.TopicPartition, s replica.Status)
+	// OnLead is told when leadership of a partition changed as seen here. It must
+	// not block.
+	OnLead func(Led)
 }
 
 func (c *Config) setDefaults() {
@@ -177,6 +179,7 @@ func (b *Broker) all() []*Partition {
 func (b *Broker) Host(t *meta.Topic, n record.Partition) error {
 	id := record.TopicPartition{Topic: t.ID, Partition: n}
 	if p, ok := b.Partition(id); ok {
+		p.setPeers(&t.Partitions[n])
 		return p.reconfigure(&t.Config)
 	}
 	p, err := b.open(t, id)
@@ -195,13 +198,22 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 		Group: place.Group, Relaxed: t.Config.Durability != meta.QuorumFsync,
 		Logger: b.cfg.Logger.With("topic", t.Name, "partition", int(id.Partition)),
 	}
-	for _, r := range place.Replicas {
-		spec.Voters = append(spec.Voters, r.ID)
-		if r.Node == b.cfg.Node {
-			spec.Replica = r.ID
+	own, ok := place.Hosted(b.cfg.Node)
+	if !ok {
+		return nil, fmt.Errorf("metadata has no replica of it on node %d", b.cfg.Node)
+	}
+	spec.Replica = own.ID
+	switch {
+	case slices.Contains(place.Founders, own.ID):
+		spec.Voters = place.Founders
+	case len(place.Founders) == 0: // made by an early version
+		for _, r := range place.Replicas {
+			spec.Voters = append(spec.Voters, r.ID)
 		}
 	}
-	p := &Partition{id: id, broker: b, logger: spec.Logger, replica: spec.Replica}
+	p := &Partition{id: id, broker: b, logger: spec.Logger, replica: spec.Replica, groupID: place.Group}
+	p.setPeers(&place)
+	spec.Peers = *p.peers.Load()
 	p.config.Store(&t.Config)
 	m := &machine{p: p, producers: newProducers(b.cfg.MaxProducers, b.cfg.ProducerExpiry.Milliseconds())}
 	p.machine, spec.Machine = m, m
@@ -229,6 +241,20 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 	m.publish()
 	p.group, err = b.cfg.Host.Add(spec)
 	return p, err
+}
+
+// setPeers says on which nodes the partition's other replicas are.
+func (p *Partition) setPeers(place *meta.Placement) {
+	peers := map[record.ReplicaID]record.NodeID{}
+	for _, list := range [][]meta.Replica{place.Replicas, place.Target, place.Leaving} {
+		for _, r := range list {
+			peers[r.ID] = r.Node
+		}
+	}
+	p.peers.Store(&peers)
+	if p.group != nil {
+		p.group.SetPeers(peers)
+	}
 }
 
 // openLog opens the commit log and cuts it to where the machine's state ends:
@@ -293,10 +319,23 @@ func (p *Partition) closed() {
 	p.broker.flusher.tailBytes.Add(-p.flush.settled.Swap(0))
 }
 
+// Led says what a replica of this node sees of its partition's leadership.
+type Led struct {
+	Group  record.Group
+	Status replica.Status
+	// Leader is the node that leads; −1: none is known to.
+	Leader record.NodeID
+}
+
 func (b *Broker) led(p *Partition, s replica.Status) {
-	if b.cfg.OnLead != nil {
-		b.cfg.OnLead(p.id, s)
+	if b.cfg.OnLead == nil {
+		return
 	}
+	l := Led{Group: p.groupID, Status: s, Leader: -1}
+	if node, ok := (*p.peers.Load())[s.Leader]; ok {
+		l.Leader = node
+	}
+	b.cfg.OnLead(l)
 }
 
 // storageFailed ends the node: a failed write or fsync is never tried again, as

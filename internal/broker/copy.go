@@ -102,7 +102,7 @@ func (b *Broker) byGroup(id record.Group) *Partition {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for _, p := range b.partitions {
-		if p.group != nil && p.group.ID() == id {
+		if p.groupID == id {
 			return p
 		}
 	}
@@ -116,7 +116,7 @@ func (b *Broker) byGroup(id record.Group) *Partition {
 // the Raft log, they are there already (see append).
 func (p *Partition) fetch(ctx context.Context, from record.NodeID) (replica.Snapshot, error) {
 	c := &copying{p: p, next: p.logEnd()}
-	if err := p.broker.cfg.Copier.Copy(ctx, from, p.group.ID(), c.next, c); err != nil {
+	if err := p.broker.cfg.Copier.Copy(ctx, from, p.groupID, c.next, c); err != nil {
 		return replica.Snapshot{}, err
 	}
 	if !c.begun || c.next < c.head.End {

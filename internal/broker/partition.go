@@ -20,6 +20,9 @@ type Partition struct {
 	id      record.TopicPartition
 	broker  *Broker
 	replica record.ReplicaID // this node's
+	groupID record.Group
+	// peers says on which nodes the replicas are.
+	peers   atomic.Pointer[map[record.ReplicaID]record.NodeID]
 	group   *replica.Group
 	machine *machine
 	log     commitLog
@@ -41,6 +44,9 @@ type Partition struct {
 	// bounding: a memory log's start is being moved up.
 	bounding atomic.Bool
 }
+
+// Replica is this node's replica of the partition, and the group it belongs to.
+func (p *Partition) Replica() (record.ReplicaID, record.Group) { return p.replica, p.groupID }
 
 // ID names the partition.
 func (p *Partition) ID() record.TopicPartition { return p.id }

@@ -56,7 +56,7 @@ func (m *Machine) registerNode(im *Image, now time.Time, c *metapb.RegisterNode)
 	old := im.Nodes[n.ID]
 	switch {
 	case old == nil:
-		return m.addNode(im, now, n)
+		return m.addNode(im, now, n, c.GetReplace())
 	case old.Incarnation == n.Incarnation:
 		return m.restartNode(im, now, old, n)
 	case !c.GetReplace():
@@ -72,14 +72,19 @@ func (im *Image) setNode(n *Node) {
 	im.Nodes[n.ID] = n
 }
 
-func (m *Machine) addNode(im *Image, now time.Time, n *Node) Result {
+// addNode makes a node known. One that joins with an empty data folder never gets
+// a founder's replica id: that founder may have voted, and lost its disk since.
+func (m *Machine) addNode(im *Image, now time.Time, n *Node, empty bool) Result {
 	n.State, n.Since, n.Drain = NodeUp, now, false
 	n.MetaReplica = 0
 	if i := slices.IndexFunc(im.Founders, func(f Founder) bool { return f.Node == n.ID && !f.Taken }); i >= 0 {
 		im.Founders = slices.Clone(im.Founders)
 		im.Founders[i].Taken = true
-		n.MetaReplica = im.Founders[i].Replica
-	} else {
+		if !empty {
+			n.MetaReplica = im.Founders[i].Replica
+		}
+	}
+	if n.MetaReplica == 0 {
 		n.MetaReplica = m.newReplica()
 	}
 	im.setNode(n)

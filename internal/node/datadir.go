@@ -35,17 +35,47 @@ type identity struct {
 	ClusterID   string
 	Node        record.NodeID
 	Incarnation string // of the folder: a folder that was emptied comes back under another
+	// MetaReplica is the node's replica of the masters' own groups; 0: the cluster
+	// has not said yet.
+	MetaReplica record.ReplicaID
+	// Founders are the masters that voted at first, if this node was one of them:
+	// the replica id of each is its node id.
+	Founders []record.NodeID
 }
 
-// claim opens or founds a data folder for a node. clusterID may be empty: any.
-func claim(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (identity, error) {
+// voters are the replicas that the masters' groups began with; nil if this node
+// came later.
+func (id identity) voters() []record.ReplicaID {
+	out := make([]record.ReplicaID, len(id.Founders))
+	for i, n := range id.Founders {
+		out[i] = record.ReplicaID(n)
+	}
+	return out
+}
+
+// claim opens a node's data folder. clusterID may be empty: any. One that is empty
+// has an identity without a cluster, with fresh set: it is not written yet.
+func claim(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (id identity, fresh bool, err error) {
+	id, err = readIdentity(fsys, dir, node, clusterID)
+	if !errors.Is(err, errFresh) {
+		return id, false, err
+	}
+	if err := checkEmpty(fsys, dir); err != nil {
+		return identity{}, false, err
+	}
+	return identity{Format: formatVersion, ClusterID: clusterID, Node: node, Incarnation: uuid.NewString()}, true, nil
+}
+
+var errFresh = errors.New("the data folder is empty")
+
+func readIdentity(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (identity, error) {
 	if err := fsys.MkdirAll(dir); err != nil {
 		return identity{}, fmt.Errorf("data folder %s: %w", dir, err)
 	}
 	name := path.Join(dir, propertiesFile)
 	b, err := vfs.ReadFile(fsys, name, maxPropertiesBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return found(fsys, dir, node, clusterID)
+		return identity{}, errFresh
 	}
 	if err != nil {
 		return identity{}, fmt.Errorf("data folder %s: %w", dir, err)
@@ -65,28 +95,33 @@ func claim(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (ident
 	return id, nil
 }
 
-// found makes an empty folder this node's. A folder that holds data but no
-// properties is not empty, and not ours to overwrite.
-func found(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (identity, error) {
+// checkEmpty refuses a folder that holds data but no properties: it is not ours to
+// overwrite.
+func checkEmpty(fsys vfs.FS, dir string) error {
 	names, err := fsys.List(dir)
 	if err != nil {
-		return identity{}, fmt.Errorf("data folder %s: %w", dir, err)
+		return fmt.Errorf("data folder %s: %w", dir, err)
 	}
 	for _, part := range []string{"wal", "checkpoint", "data"} {
 		if slices.Contains(names, part) {
-			return identity{}, fmt.Errorf("data folder %s holds %s but no %s: it is not whole; restore it from a backup or give an empty folder", dir, part, propertiesFile)
+			return fmt.Errorf("data folder %s holds %s but no %s: it is not whole; restore it from a backup or give an empty folder", dir, part, propertiesFile)
 		}
 	}
-	if clusterID == "" {
-		clusterID = uuid.NewString()
+	return nil
+}
+
+// write makes the folder this node's.
+func (id identity) write(fsys vfs.FS, dir string) error {
+	if err := vfs.ReplaceFile(fsys, dir, propertiesFile, id.encode()); err != nil {
+		return fmt.Errorf("data folder: %w", err)
 	}
-	id := identity{formatVersion, clusterID, node, uuid.NewString()}
-	return id, vfs.ReplaceFile(fsys, dir, propertiesFile, id.encode())
+	return nil
 }
 
 func (id identity) encode() []byte {
 	b := fmt.Appendf(nil, "# Whose data folder this is. Do not edit.\nformat=%d\ncluster.id=%s\nnode.id=%d\nincarnation=%s\n",
 		id.Format, id.ClusterID, id.Node, id.Incarnation)
+	b = fmt.Appendf(b, "meta.replica=%d\nfounders=%s\n", id.MetaReplica, joinNodes(id.Founders))
 	return fmt.Appendf(b, "%s%08x\n", checksumKey, crc32.Checksum(b, record.Castagnoli))
 }
 
@@ -128,9 +163,52 @@ func parseIdentity(b []byte) (identity, error) {
 	if err != nil {
 		return identity{}, fmt.Errorf("node.id=%q is not a number", values["node.id"])
 	}
-	id := identity{format, values["cluster.id"], record.NodeID(node), values["incarnation"]}
+	id := identity{Format: format, ClusterID: values["cluster.id"], Node: record.NodeID(node), Incarnation: values["incarnation"]}
+	// Folders of the first versions lack both: their node was alone, as replica 1.
+	replica, err := strconv.ParseUint(or(values["meta.replica"], "1"), 10, 64)
+	if err != nil {
+		return identity{}, fmt.Errorf("meta.replica=%q is not a number", values["meta.replica"])
+	}
+	id.MetaReplica = record.ReplicaID(replica)
+	founders, ok := values["founders"]
+	if !ok {
+		founders = "1"
+	}
+	if id.Founders, err = splitNodes(founders); err != nil {
+		return identity{}, err
+	}
 	if id.ClusterID == "" || id.Incarnation == "" {
 		return identity{}, errors.New("cluster.id or incarnation is missing")
 	}
 	return id, nil
+}
+
+func or(s, none string) string {
+	if s == "" {
+		return none
+	}
+	return s
+}
+
+func joinNodes(ids []record.NodeID) string {
+	parts := make([]string, len(ids))
+	for i, n := range ids {
+		parts[i] = strconv.Itoa(int(n))
+	}
+	return strings.Join(parts, ",")
+}
+
+func splitNodes(s string) ([]record.NodeID, error) {
+	var out []record.NodeID
+	if s == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(s, ",") {
+		n, err := strconv.ParseInt(part, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("founders=%q is not a list of numbers", s)
+		}
+		out = append(out, record.NodeID(n))
+	}
+	return out, nil
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"path"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -9,20 +10,28 @@ import (
 	"github.com/tube-mq/tube/internal/vfs"
 )
 
+func sampleIdentity() identity {
+	return identity{Format: 1, ClusterID: "c", Node: 1, Incarnation: "i", MetaReplica: 1, Founders: []record.NodeID{1}}
+}
+
 func TestClaim(t *testing.T) {
 	fs := vfs.NewMem()
-	first, err := claim(fs, "/d", 1, "")
-	if err != nil || first.ClusterID == "" || first.Incarnation == "" {
-		t.Fatalf("founded %+v, %v", first, err)
+	first, fresh, err := claim(fs, "/d", 1, "")
+	if err != nil || !fresh || first.ClusterID != "" || first.Incarnation == "" {
+		t.Fatalf("an empty folder: %+v, fresh: %t, %v", first, fresh, err)
 	}
-	// What was founded is durable.
-	again, err := claim(fs.CrashCopy(1, vfs.CrashLose), "/d", 1, first.ClusterID)
-	if err != nil || again != first {
-		t.Fatalf("found again %+v, %v; founded was %+v", again, err, first)
+	first.ClusterID, first.MetaReplica, first.Founders = "c", 1, []record.NodeID{1, 2}
+	if err := first.write(fs, "/d"); err != nil {
+		t.Fatal(err)
+	}
+	// What was written is durable.
+	again, fresh, err := claim(fs.CrashCopy(1, vfs.CrashLose), "/d", 1, first.ClusterID)
+	if err != nil || fresh || !reflect.DeepEqual(again, first) {
+		t.Fatalf("found again %+v, %v; written was %+v", again, err, first)
 	}
 	refused := func(what, want string, fsys vfs.FS, node record.NodeID, cluster string) {
 		t.Helper()
-		_, err := claim(fsys, "/d", node, cluster)
+		_, _, err := claim(fsys, "/d", node, cluster)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want something of %q", what, err, want)
 		}
@@ -50,26 +59,26 @@ func TestClaim(t *testing.T) {
 
 // A flipped bit anywhere in the properties is told, with the file's name.
 func TestDamagedPropertiesAreNamed(t *testing.T) {
-	size := len(identity{1, "c", 1, "i"}.encode())
+	size := len(sampleIdentity().encode())
 	for i := range size {
 		fs := vfs.NewMem()
 		if err := fs.MkdirAll("/d"); err != nil {
 			t.Fatal(err)
 		}
-		if err := vfs.ReplaceFile(fs, "/d", propertiesFile, identity{1, "c", 1, "i"}.encode()); err != nil {
+		if err := vfs.ReplaceFile(fs, "/d", propertiesFile, sampleIdentity().encode()); err != nil {
 			t.Fatal(err)
 		}
 		if err := vfs.FlipBit(fs, path.Join("/d", propertiesFile), int64(i), 2); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := claim(fs, "/d", 1, ""); err == nil || !strings.Contains(err.Error(), propertiesFile) {
+		if _, _, err := claim(fs, "/d", 1, ""); err == nil || !strings.Contains(err.Error(), propertiesFile) {
 			t.Fatalf("byte %d: %v", i, err)
 		}
 	}
 }
 
 func FuzzIdentity(f *testing.F) {
-	f.Add(identity{1, "c", 1, "i"}.encode())
+	f.Add(sampleIdentity().encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if id, err := parseIdentity(b); err == nil && id.Format <= formatVersion && (id.ClusterID == "" || id.Incarnation == "") {
 			t.Fatalf("accepted %+v", id)

@@ -14,9 +14,10 @@ func isUnknown(err, sentinel error) bool { return errors.Is(err, sentinel) }
 
 // partitions is the Kafka door's view of the broker.
 type partitions struct {
-	broker *broker.Broker
-	image  func() *meta.Image
-	node   record.NodeID
+	broker  *broker.Broker
+	image   func() *meta.Image
+	leaders *leaders
+	node    record.NodeID
 }
 
 // Partition implements kafka.Partitions.
@@ -37,12 +38,20 @@ func (v partitions) Leader(topic record.TopicID, n record.Partition) (record.Nod
 		if b, err := p.Bounds(); err == nil {
 			return v.node, b.LeaderEpoch
 		}
+	}
+	place := v.image().Partition(record.TopicPartition{Topic: topic, Partition: n})
+	if place == nil {
 		return -1, -1
 	}
-	if t := v.image().Topics[topic]; t != nil && n >= 0 && int(n) < len(t.Partitions) {
-		return t.Partitions[n].Leader, t.Partitions[n].Epoch
+	node, term := v.leaders.of(place.Group)
+	if node < 0 || node == v.node {
+		return -1, -1 // this node leads no longer, as it has just said
 	}
-	return -1, -1
+	return node, record.Epoch(term)
+}
+
+func (n *Node) partitions() partitions {
+	return partitions{n.broker, n.meta.Image, n.leaders, n.id().Node}
 }
 
 // hosted makes a broker's partition what the door asks for.
@@ -56,9 +65,12 @@ type cluster struct{ n *Node }
 
 // Image implements rpc.Cluster, with the leaders that this node knows of.
 func (c cluster) Image() *meta.Image {
+	if c.n.host.Load() == nil {
+		return c.n.meta.Image() // nothing runs yet
+	}
 	im := *c.n.meta.Image()
 	topics := make(map[record.TopicID]*meta.Topic, len(im.Topics))
-	view := partitions{c.n.broker, c.n.meta.Image, c.n.id.Node}
+	view := c.n.partitions()
 	for id, t := range im.Topics {
 		led := *t
 		led.Partitions = make([]meta.Placement, len(t.Partitions))
@@ -75,6 +87,9 @@ func (c cluster) Image() *meta.Image {
 // Problems implements rpc.Cluster.
 func (c cluster) Problems() []string {
 	var out []string
+	if c.n.host.Load() == nil {
+		return []string{"the node is starting"}
+	}
 	if n := c.n.broker.Damaged(); n > 0 {
 		out = append(out, fmt.Sprintf("%d partitions are out of service because their data is damaged; the log names file and offset", n))
 	}

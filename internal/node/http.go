@@ -12,9 +12,9 @@ var errStarting = errors.New("the node is starting or stopping")
 // serveHTTP opens the HTTP door before the data is recovered, so that health and
 // readiness can be asked from the first moment.
 func (n *Node) serveHTTP() error {
-	n.metrics = metrics.New(n.version, n.id.Node)
+	n.metrics = metrics.New(n.version, n.id().Node)
 	n.http = rpc.New(rpc.Config{
-		Self:    rpc.Self{Node: n.id.Node, Version: n.version, Started: n.started},
+		Self:    rpc.Self{Node: n.id().Node, Version: n.version, Started: n.started},
 		Cluster: cluster{n}, Events: n.meta,
 		Ready: func() error {
 			if !n.ready.Load() {
@@ -37,7 +37,7 @@ func (n *Node) serveHTTP() error {
 func (n *Node) watchMetrics() {
 	n.metrics.Watch(
 		metrics.Value{Name: "tube_wal_written_bytes_total", Help: "Bytes written to the write-ahead log since the start, padding included.", Counter: true,
-			Read: func() float64 { return float64(n.host.Written()) }},
+			Read: func() float64 { return float64(n.host.Load().Written()) }},
 		metrics.Value{Name: "tube_tail_bytes", Help: "Bytes of batches that are in memory and the write-ahead log, not in a segment yet.",
 			Read: func() float64 { return float64(n.broker.TailBytes()) }},
 		metrics.Value{Name: "tube_partitions_damaged", Help: "Partitions out of service because their data is damaged.",

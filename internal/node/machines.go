@@ -23,29 +23,23 @@ const (
 	groupsShards = 8
 )
 
-// proposer lets a role propose to a group of this node.
-type proposer struct{ group *replica.Group }
-
-// Propose implements master.Proposer and master.GroupProposer.
-func (p proposer) Propose(ctx context.Context, data []byte) (any, error) {
-	return p.group.ProposeWait(ctx, data)
-}
-
 // metaMachine feeds the meta machine and tells who waits for news of it.
 type metaMachine struct {
 	// mu guards machine; image is what it returned last, for readers without a lock.
 	mu      sync.RWMutex
 	machine *meta.Machine
 	image   atomic.Pointer[meta.Image]
-	newer   chan struct{} // closed and replaced when there is something new; guarded by mu
-	serving atomic.Bool   // this node's master is active
+	newer   chan struct{}                  // closed and replaced when there is something new; guarded by mu
+	status  atomic.Pointer[replica.Status] // of the leadership as this node sees it
 	node    record.NodeID
+	out     *outcomes
 	wake    func() // somebody has to carry out what changed
 	settle  func(record.Index) error
+	led     func(replica.Status)
 }
 
 func newMetaMachine(node record.NodeID) *metaMachine {
-	m := &metaMachine{machine: meta.New(), newer: make(chan struct{}), node: node, wake: func() {}, settle: func(record.Index) error { return nil }}
+	m := &metaMachine{machine: meta.New(), newer: make(chan struct{}), node: node, out: newOutcomes(), wake: func() {}, led: func(replica.Status) {}, settle: func(record.Index) error { return nil }}
 	m.image.Store(m.machine.Image())
 	return m
 }
@@ -56,8 +50,10 @@ func (m *metaMachine) Image() *meta.Image { return m.image.Load() }
 func (m *metaMachine) publish() {
 	im := *m.machine.Image()
 	im.Controller = -1
-	if m.serving.Load() {
-		im.Controller = m.node
+	if s := m.status.Load(); s != nil && s.Leader != 0 {
+		if n := im.MetaNode(s.Leader); n != nil && (s.Leading || n.ID != m.node) {
+			im.Controller = n.ID
+		}
 	}
 	m.image.Store(&im)
 }
@@ -72,7 +68,17 @@ func (m *metaMachine) Apply(e replica.Entry) any {
 	}
 	// Who proposed it looks at the image next.
 	m.publish()
-	return r
+	m.out.add(e.Index, r)
+	return applied{e.Index, r}
+}
+
+// result returns what the command at an index did, once this node has applied it.
+func (m *metaMachine) result(ctx context.Context, index record.Index) (any, error) {
+	r, err := m.out.wait(ctx, index)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // Applied implements replica.Machine.
@@ -87,9 +93,10 @@ func (m *metaMachine) Applied() {
 // Led implements replica.Machine.
 func (m *metaMachine) Led(s replica.Status) {
 	m.mu.Lock()
-	m.serving.Store(s.Leading)
+	m.status.Store(&s)
 	m.publish()
 	m.mu.Unlock()
+	m.led(s)
 	m.wake()
 }
 
@@ -114,7 +121,18 @@ func (m *metaMachine) Restore(b []byte) error {
 		return err
 	}
 	m.publish()
+	m.out.skipTo(m.machine.Image().Index)
+	close(m.newer)
+	m.newer = make(chan struct{})
+	m.wake()
 	return nil
+}
+
+// news is closed when there is newer metadata.
+func (m *metaMachine) news() <-chan struct{} {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.newer
 }
 
 // ListEvents implements rpc.Events.
@@ -137,7 +155,10 @@ func (m *metaMachine) LastEvent() (uint64, <-chan struct{}) {
 }
 
 // shardMachine feeds one groups shard.
-type shardMachine struct{ shard *master.GroupShard }
+type shardMachine struct {
+	shard *master.GroupShard
+	led   func(replica.Status)
+}
 
 // Apply implements replica.Machine.
 func (m shardMachine) Apply(e replica.Entry) any {
@@ -159,6 +180,7 @@ func (m shardMachine) Led(s replica.Status) {
 	} else {
 		m.shard.LoseLeadership()
 	}
+	m.led(s)
 }
 
 // Save implements replica.Machine.

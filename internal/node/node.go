@@ -11,10 +11,11 @@ import (
 	"log/slog"
 	"net"
 	"path"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/tube-mq/tube/internal/broker"
 	"github.com/tube-mq/tube/internal/config"
@@ -37,18 +38,27 @@ type Node struct {
 	version string
 	started time.Time
 	fs      vfs.FS
-	id      identity
+	boot    string // another one for every start
 	lock    vfs.Lock
 	addrs   config.Addrs
 
-	host   *replica.Host
-	broker *broker.Broker
-	meta   *metaMachine
-	master *master.Master
-	groups *master.Groups
-	recon  *reconciler
-	kafka  *kafka.Door
-	http   *rpc.Server
+	// identity is whose the data folder is; owned: it is written there.
+	identity atomic.Pointer[identity]
+	owned    atomic.Bool
+	// seeds are the replicas of the masters' groups, as told when this node joined.
+	seeds map[record.ReplicaID]record.NodeID
+
+	peers   *peers
+	leaders *leaders
+	copies  *throttle
+	host    atomic.Pointer[replica.Host] // nil until the folder belongs to a cluster
+	broker  *broker.Broker
+	meta    *metaMachine
+	master  *master.Master
+	groups  *master.Groups
+	recon   *reconciler
+	kafka   *kafka.Door
+	http    *rpc.Server
 
 	metrics *metrics.Registry
 
@@ -69,10 +79,10 @@ const startTimeout = 5 * time.Minute
 
 // Start starts a node on the real disk and returns once it serves.
 func Start(ctx context.Context, cfg *config.Config, version string, logger *slog.Logger) (*Node, error) {
-	if len(cfg.Masters) > 1 {
-		return nil, errors.New("a cluster of several nodes is not there yet: leave --masters out")
+	n := &Node{
+		cfg: cfg, logger: logger, version: version, started: time.Now(), fs: vfs.OS{}, done: make(chan struct{}),
+		boot: uuid.NewString(), copies: &throttle{},
 	}
-	n := &Node{cfg: cfg, logger: logger, version: version, started: time.Now(), fs: vfs.OS{}, done: make(chan struct{})}
 	if err := n.start(ctx); err != nil {
 		n.release()
 		return nil, err
@@ -80,41 +90,53 @@ func Start(ctx context.Context, cfg *config.Config, version string, logger *slog
 	return n, nil
 }
 
+// id is whose the data folder is.
+func (n *Node) id() identity { return *n.identity.Load() }
+
 func (n *Node) start(ctx context.Context) error {
-	if err := n.openData(); err != nil {
+	if err := n.claimData(); err != nil {
 		return err
 	}
 	if err := n.listen(); err != nil {
 		return err
 	}
-	n.meta = newMetaMachine(n.id.Node)
+	n.meta = newMetaMachine(n.id().Node)
+	n.leaders = newLeaders(n.id().Node, n.alive)
 	background, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
+	if err := n.openPeers(n.listeners[2]); err != nil {
+		return err
+	}
 	if err := n.serveHTTP(); err != nil {
 		return err
 	}
-	wait, done := context.WithTimeout(ctx, startTimeout)
-	defer done()
-	if err := n.startMeta(wait); err != nil {
+	if err := n.belong(ctx); err != nil {
 		return err
 	}
-	if err := n.startGroups(wait); err != nil {
+	if err := n.openData(); err != nil {
+		return err
+	}
+	if err := n.startMasters(); err != nil {
 		return err
 	}
 	n.background.Go(func() { n.recon.run(background) })
-	if err := n.join(wait); err != nil {
+	n.background.Go(func() { n.leaders.run(background, n.peers.toAll) })
+	if err := n.join(ctx); err != nil {
 		return err
 	}
+	n.background.Go(func() { n.driveMembers(background) })
+	n.background.Go(func() { n.steer(background) })
 	if err := n.openKafka(); err != nil {
 		return err
 	}
 	n.ready.Store(true)
-	n.logger.Info("ready", "node", n.id.Node, "cluster", n.id.ClusterID, "kafka", n.addrs.Kafka, "http", n.addrs.HTTP, "took", time.Since(n.started).Round(time.Millisecond))
+	id := n.id()
+	n.logger.Info("ready", "node", id.Node, "cluster", id.ClusterID, "kafka", n.addrs.Kafka, "http", n.addrs.HTTP, "peer", n.addrs.Peer, "took", time.Since(n.started).Round(time.Millisecond))
 	return nil
 }
 
-// openData claims the folder and recovers what is in it.
-func (n *Node) openData() error {
+// claimData makes sure that the folder is this node's.
+func (n *Node) claimData() error {
 	dir := n.cfg.Data
 	if err := n.fs.MkdirAll(dir); err != nil {
 		return fmt.Errorf("data folder %s: %w", dir, err)
@@ -124,21 +146,31 @@ func (n *Node) openData() error {
 		return fmt.Errorf("data folder: %w", err)
 	}
 	n.lock = lock
-	if n.id, err = claim(n.fs, dir, n.cfg.NodeID, n.cfg.ClusterID); err != nil {
+	id, fresh, err := claim(n.fs, dir, n.cfg.NodeID, n.cfg.ClusterID)
+	if err != nil {
 		return err
 	}
-	n.host, err = replica.Open(replica.Config{
+	n.identity.Store(&id)
+	n.owned.Store(!fresh)
+	return nil
+}
+
+// openData recovers what is in the folder.
+func (n *Node) openData() error {
+	dir := n.cfg.Data
+	host, err := replica.Open(replica.Config{
 		FS: n.fs, Dir: dir, Logger: n.logger, WAL: wal.Config{FileBytes: n.cfg.WALFileBytes, Logger: n.logger},
-		CheckpointBytes: n.cfg.CheckpointBytes, OnFail: n.fail,
+		CheckpointBytes: n.cfg.CheckpointBytes, OnFail: n.fail, Transport: n.peers,
 	})
 	if err != nil {
 		return fmt.Errorf("data folder %s: %w", dir, err)
 	}
 	n.broker, err = broker.New(broker.Config{
-		Node: n.id.Node, FS: n.fs, Dir: path.Join(dir, "data"), Host: n.host, Logger: n.logger,
+		Node: n.id().Node, FS: n.fs, Dir: path.Join(dir, "data"), Host: host, Copier: copier{n}, Logger: n.logger,
 		TailBudgetBytes: n.cfg.TailMemoryBytes, ReserveBytes: n.cfg.DiskReserveBytes, RetentionInterval: n.cfg.RetentionInterval,
-		ProducerExpiry: n.cfg.ProducerExpiry, MaxProducers: n.cfg.MaxProducers, OnFail: n.fail,
+		ProducerExpiry: n.cfg.ProducerExpiry, MaxProducers: n.cfg.MaxProducers, OnFail: n.fail, OnLead: n.partitionLed,
 	})
+	n.host.Store(host)
 	return err
 }
 
@@ -146,7 +178,7 @@ func (n *Node) listen() error {
 	addrs := []struct {
 		what, want string
 		got        *string
-	}{{"kafka", n.cfg.Kafka, &n.addrs.Kafka}, {"http", n.cfg.HTTP, &n.addrs.HTTP}}
+	}{{"kafka", n.cfg.Kafka, &n.addrs.Kafka}, {"http", n.cfg.HTTP, &n.addrs.HTTP}, {"peer", n.cfg.Peer, &n.addrs.Peer}}
 	for _, a := range addrs {
 		l, err := net.Listen("tcp", a.want)
 		if err != nil {
@@ -155,41 +187,68 @@ func (n *Node) listen() error {
 		n.listeners = append(n.listeners, l)
 		*a.got = l.Addr().String()
 	}
-	n.addrs.Peer = n.cfg.Peer
 	return nil
 }
 
-// startMeta runs the metadata's replica and waits until it leads.
-func (n *Node) startMeta(ctx context.Context) error {
-	saved, err := n.host.Saved(metaGroup)
-	if err == nil {
+// startMasters runs this node's replicas of the masters' groups: of the metadata on
+// every node, of the stream groups on masters.
+func (n *Node) startMasters() error {
+	if err := n.prepareGroups(); err != nil {
+		return err
+	}
+	saved, err := n.host.Load().Saved(metaGroup)
+	if err == nil && saved != nil {
 		err = n.meta.Restore(saved)
 	}
 	if err != nil {
 		return fmt.Errorf("the cluster's metadata cannot be read: %w; restore the data folder from a backup", err)
 	}
-	n.recon = newReconciler(n.id.Node, n.meta.Image, n.broker, n.logger)
+	n.recon = newReconciler(n.id().Node, n.meta.Image, n.broker, n.logger)
 	// What the checkpoint knew: topics in it that the log has deleted since are
 	// told apart by it from what was never there.
 	n.recon.done = &meta.Image{Topics: stale(n.meta.Image().Topics)}
-	n.meta.wake = n.recon.nudge
+	n.recon.gone = n.leaders.forget
+	n.recon.deleted = n.topicsDeleted
+	n.meta.wake = func() {
+		n.recon.nudge()
+		n.addressesChanged()
+	}
 	n.meta.settle = func(index record.Index) error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		return n.recon.await(ctx, index)
 	}
-	g, err := n.addOwn(metaGroup, n.meta)
-	if err != nil {
+	n.meta.led = func(s replica.Status) { n.observe(metaGroup, s) }
+	n.peers.update(n.meta.Image())
+	if _, err := n.addOwn(metaGroup, n.meta); err != nil {
 		return err
 	}
-	if err := n.awaitLead(ctx, g); err != nil {
-		return fmt.Errorf("metadata: %w", err)
-	}
 	n.master = master.New(master.Config{
-		Node: n.id.Node, Proposer: proposer{g}, Image: n.meta.Image, Settled: n.settled, Logger: n.logger,
+		Node: n.id().Node, Proposer: metaProposer{n}, Image: n.meta.Image, Settled: n.settled, Logger: n.logger,
 		DefaultPartitions: n.cfg.DefaultPartitions, AutoCreateTopics: n.cfg.AutoCreateTopics,
 	})
-	return nil
+	return n.startGroups()
+}
+
+// addressesChanged passes on where the other nodes are.
+func (n *Node) addressesChanged() {
+	im := n.meta.Image()
+	n.peers.update(im)
+	places := n.metaPeers(im)
+	for _, id := range n.masterGroups() {
+		if g := n.host.Load().Group(id); g != nil {
+			g.SetPeers(places)
+		}
+	}
+}
+
+// observe passes on what a replica of the masters' groups sees of its leadership.
+func (n *Node) observe(id record.Group, s replica.Status) {
+	node := record.NodeID(-1)
+	if at, ok := n.metaPeers(n.meta.Image())[s.Leader]; ok {
+		node = at
+	}
+	n.leaders.observe(id, s, node)
 }
 
 // stale copies topics so that the reconciler takes none for carried out.
@@ -203,45 +262,35 @@ func stale(topics map[record.TopicID]*meta.Topic) map[record.TopicID]*meta.Topic
 }
 
 func (n *Node) addOwn(id record.Group, m replica.Machine) (*replica.Group, error) {
-	return n.host.Add(replica.Spec{Group: id, Replica: 1, Voters: []record.ReplicaID{1}, Machine: m, Logger: n.logger})
+	own := n.id()
+	return n.host.Load().Add(replica.Spec{
+		Group: id, Replica: own.MetaReplica, Voters: own.voters(), Peers: n.metaPeers(n.meta.Image()),
+		Machine: m, Fetch: copier{n}.fetchWhole(id), Logger: n.logger,
+	})
 }
 
-// awaitLead waits until a group of this node may serve.
-func (n *Node) awaitLead(ctx context.Context, g *replica.Group) error {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !g.Status().Leading {
-		if err := g.Err(); err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-n.done:
-			return n.failure
-		case <-ctx.Done():
-			return fmt.Errorf("no leader: %w", ctx.Err())
-		}
-	}
-	return nil
-}
-
-// startGroups runs the shards of stream groups.
-func (n *Node) startGroups(ctx context.Context) error {
+// prepareGroups makes the shards of stream groups; they answer once they are led.
+func (n *Node) prepareGroups() error {
 	limits := group.DefaultConfig()
 	limits.MinSession, limits.MaxSession = n.cfg.GroupMinSessionTimeout, n.cfg.GroupMaxSessionTimeout
 	limits.InitialDelay, limits.MaxMembers, limits.OffsetsRetention = n.cfg.GroupInitialDelay, n.cfg.GroupMaxMembers, n.cfg.OffsetsRetention
-	shards := make([]*replica.Group, groupsShards)
 	var err error
 	n.groups, err = master.NewGroups(master.GroupsConfig{Group: limits, Shards: groupsShards, Leader: func(shard int) (record.NodeID, bool) {
-		return n.id.Node, shards[shard] != nil && shards[shard].Status().Leading
+		node, _ := n.leaders.of(firstGroupsGroup + record.Group(shard))
+		return node, node >= 0
 	}})
-	if err != nil {
-		return err
+	return err
+}
+
+// startGroups runs the shards of stream groups, if this node is a master.
+func (n *Node) startGroups() error {
+	if !n.cfg.HasRole(config.RoleMaster) {
+		return nil
 	}
-	for i := range shards {
+	for i := range groupsShards {
 		s := n.groups.Shard(i)
 		id := firstGroupsGroup + record.Group(i)
-		saved, err := n.host.Saved(id)
+		saved, err := n.host.Load().Saved(id)
 		if err == nil && saved != nil {
 			err = s.Restore(saved)
 		}
@@ -249,27 +298,23 @@ func (n *Node) startGroups(ctx context.Context) error {
 			return fmt.Errorf("stream groups, shard %d, cannot be read: %w; restore the data folder from a backup", i, err)
 		}
 		late := &lateProposer{}
-		s.Start(late, nil)
-		g, err := n.addOwn(id, shardMachine{s})
+		s.Start(late, late.barrier)
+		g, err := n.addOwn(id, shardMachine{s, func(s replica.Status) { n.observe(id, s) }})
 		if err != nil {
 			return err
 		}
 		late.group.Store(g)
-		shards[i] = g
-	}
-	for i, g := range shards {
-		if err := n.awaitLead(ctx, g); err != nil {
-			return fmt.Errorf("stream groups, shard %d: %w", i, err)
-		}
-	}
-	n.recon.deleted = func(ids []record.TopicID) {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := n.groups.TopicsDeleted(ctx, ids); err != nil {
-			n.logger.Warn("offsets of deleted topics stay until they expire", "err", err)
-		}
 	}
 	return nil
+}
+
+// topicsDeleted forgets positions in topics that are gone.
+func (n *Node) topicsDeleted(ids []record.TopicID) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := n.groups.TopicsDeleted(ctx, ids); err != nil {
+		n.logger.Warn("offsets of deleted topics stay until they expire", "err", err)
+	}
 }
 
 // lateProposer is a proposer whose group comes once it runs.
@@ -284,38 +329,35 @@ func (p *lateProposer) Propose(ctx context.Context, data []byte) (any, error) {
 	return g.ProposeWait(ctx, data)
 }
 
-// join founds the cluster if there is none, registers the node, and waits until
-// what it hosts can be used.
+func (p *lateProposer) barrier(ctx context.Context) error {
+	g := p.group.Load()
+	if g == nil {
+		return replica.ErrNotLeader
+	}
+	return g.Barrier(ctx)
+}
+
+// join names the cluster if it has no name yet, registers the node, and waits
+// until what it hosts can be used.
 func (n *Node) join(ctx context.Context) error {
-	g := proposer{n.host.Group(metaGroup)}
-	propose := func(data []byte) error {
-		r, err := g.Propose(ctx, data)
-		if err != nil {
-			return err
-		}
-		return r.(meta.Result).Err
+	if err := n.nameCluster(ctx); err != nil {
+		return err
 	}
-	if im := n.meta.Image(); im.ClusterID == "" {
-		if err := propose(meta.Bootstrap(time.Now(), n.id.ClusterID, meta.Founder{Node: n.id.Node, Replica: 1})); err != nil {
-			return fmt.Errorf("founding the cluster: %w", err)
-		}
-	} else if im.ClusterID != n.id.ClusterID {
-		return fmt.Errorf("the metadata is of cluster %s, the data folder of cluster %s", im.ClusterID, n.id.ClusterID)
+	if im, id := n.meta.Image(), n.id(); im.ClusterID != id.ClusterID {
+		return fmt.Errorf("the metadata is of cluster %s, the data folder of cluster %s", im.ClusterID, id.ClusterID)
 	}
-	told := n.cfg.Advertised(n.addrs)
-	self := meta.Node{
-		ID: n.id.Node, Incarnation: n.id.Incarnation, Zone: n.cfg.Zone, Kafka: told.Kafka, HTTP: told.HTTP, Peer: told.Peer, Version: n.version,
-	}
-	for _, r := range n.cfg.Roles {
-		self.Roles = append(self.Roles, string(r))
-	}
-	slices.Sort(self.Roles)
-	if err := propose(meta.RegisterNode(time.Now(), self)); err != nil {
+	r, err := metaProposer{n}.Propose(ctx, meta.RegisterNode(time.Now(), n.describe()))
+	if err != nil {
 		return fmt.Errorf("registering: %w", err)
+	}
+	if err := r.(meta.Result).Err; err != nil {
+		return fmt.Errorf("the cluster refuses this node: %w", err)
 	}
 	if err := n.recon.await(ctx, n.meta.Image().Index); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 	return n.recon.ready(ctx)
 }
 
@@ -333,14 +375,14 @@ func (n *Node) openKafka() error {
 	n.watchMetrics()
 	counted := n.metrics.Kafka()
 	door, err := kafka.New(kafka.Config{
-		Node: n.id.Node, Logger: n.logger, AutoCreateTopics: n.cfg.AutoCreateTopics, DataDir: n.cfg.Data,
+		Node: n.id().Node, Logger: n.logger, AutoCreateTopics: n.cfg.AutoCreateTopics, DataDir: n.cfg.Data,
 		MaxConnections: n.cfg.MaxConnections, MaxConnectionsPerAddress: n.cfg.MaxConnectionsPerAddress,
 		MaxFrameBytes: int(n.cfg.MaxFrameBytes), RequestMemoryBytes: n.cfg.RequestMemoryBytes,
 		ReadTimeout: n.cfg.ReadTimeout, WriteTimeout: n.cfg.WriteTimeout, IdleTimeout: n.cfg.IdleTimeout,
 		Traffic: counted, Calls: counted,
 	}, kafka.Backend{
 		Topics: n.master, Groups: kafka.Groups{Members: n.groups, Offsets: n.groups.Offsets(), Admin: n.groups.Admin()},
-		Partitions: partitions{n.broker, n.meta.Image, n.id.Node}, Image: n.meta.Image,
+		Partitions: n.partitions(), Image: n.meta.Image,
 	})
 	if err != nil {
 		return err
@@ -381,6 +423,7 @@ func (n *Node) fail(err error) {
 func (n *Node) Stop(ctx context.Context) error {
 	n.stopOnce.Do(func() {
 		n.ready.Store(false)
+		n.handOver(ctx)
 		if n.kafka != nil {
 			n.stopErr = n.kafka.Stop(ctx)
 		}
@@ -405,8 +448,11 @@ func (n *Node) release() error {
 	if n.broker != nil {
 		n.broker.Stop()
 	}
-	if n.host != nil {
-		err = n.host.Close()
+	if h := n.host.Load(); h != nil {
+		err = h.Close()
+	}
+	if n.peers != nil {
+		err = errors.Join(err, n.peers.stop())
 	}
 	if n.cancel != nil {
 		n.cancel()

@@ -19,6 +19,7 @@ type reconciler struct {
 	image   func() *meta.Image
 	broker  *broker.Broker
 	deleted func([]record.TopicID) // told of topics that are gone
+	gone    func(record.Group)     // told of groups that this node no longer hosts
 	logger  *slog.Logger
 
 	wake chan struct{}
@@ -31,7 +32,7 @@ type reconciler struct {
 
 func newReconciler(node record.NodeID, image func() *meta.Image, b *broker.Broker, logger *slog.Logger) *reconciler {
 	return &reconciler{
-		node: node, image: image, broker: b, logger: logger, deleted: func([]record.TopicID) {},
+		node: node, image: image, broker: b, logger: logger, deleted: func([]record.TopicID) {}, gone: func(record.Group) {},
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
 		done: &meta.Image{},
 	}
@@ -63,10 +64,22 @@ func (r *reconciler) once() {
 	var gone []record.TopicID
 	for id, t := range r.done.Topics {
 		now := im.Topics[id]
-		for n, p := range t.Partitions {
-			if now == nil && r.mine(p) {
-				r.unhost(record.TopicPartition{Topic: id, Partition: record.Partition(n)}, p.Group)
+		for n := range t.Partitions {
+			tp := record.TopicPartition{Topic: id, Partition: record.Partition(n)}
+			had, ok := t.Partitions[n].Hosted(r.node)
+			if !ok {
+				continue
 			}
+			// Deleted, moved away, or to be replaced by another replica here: metadata
+			// that once said it is here says now that it is not.
+			next := im.Partition(tp)
+			if next != nil && next.Group == t.Partitions[n].Group {
+				if has, ok := next.Hosted(r.node); ok && has.ID == had.ID {
+					continue
+				}
+			}
+			r.unhost(tp, t.Partitions[n].Group)
+			r.gone(t.Partitions[n].Group)
 		}
 		if now == nil {
 			gone = append(gone, id)
@@ -76,8 +89,8 @@ func (r *reconciler) once() {
 		if r.done.Topics[id] == t {
 			continue
 		}
-		for n, p := range t.Partitions {
-			if !r.mine(p) {
+		for n := range t.Partitions {
+			if _, ok := t.Partitions[n].Hosted(r.node); !ok {
 				continue
 			}
 			if err := r.broker.Host(t, record.Partition(n)); err != nil {
@@ -94,15 +107,6 @@ func (r *reconciler) once() {
 	if len(gone) > 0 {
 		r.deleted(gone)
 	}
-}
-
-func (r *reconciler) mine(p meta.Placement) bool {
-	for _, rep := range p.Replicas {
-		if rep.Node == r.node {
-			return true
-		}
-	}
-	return false
 }
 
 func (r *reconciler) unhost(id record.TopicPartition, g record.Group) {

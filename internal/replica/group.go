@@ -91,6 +91,7 @@ type Group struct {
 	closed bool
 
 	status atomic.Pointer[Status]
+	alone  atomic.Bool // no other replica takes part
 	peers  atomic.Pointer[map[record.ReplicaID]record.NodeID]
 	damage atomic.Pointer[error] // set once
 
@@ -137,6 +138,9 @@ func (g *Group) ID() record.Group { return g.spec.Group }
 
 // Status is what this replica knows of the leadership. Any goroutine may ask.
 func (g *Group) Status() Status { return *g.status.Load() }
+
+// Alone reports whether no other replica takes part in the group.
+func (g *Group) Alone() bool { return g.alone.Load() }
 
 // lost is why something of the group, once the WAL forgets it, would be nowhere;
 // nil if its section alone tells all.

@@ -34,7 +34,7 @@ func (m *tally) Apply(e Entry) any {
 	m.digest = crc32.Update(m.digest, record.Castagnoli, e.Data)
 	return m.count
 }
-func (m *tally) Applied()     {}
+func (m *tally) Applied() {}
 func (m *tally) Led(s Status) {
 	select {
 	case m.led <- s:

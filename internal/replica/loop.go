@@ -218,6 +218,10 @@ func (g *Group) publish() {
 	s := Status{}
 	if g.core != nil {
 		s = g.core.status()
+		if alone := g.core.alone(); alone != g.alone.Load() {
+			g.alone.Store(alone)
+			g.retick()
+		}
 	}
 	if s == *g.status.Load() {
 		return

@@ -1,0 +1,268 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"github.com/tube-mq/tube/internal/config"
+	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/record"
+	peerv1 "github.com/tube-mq/tube/proto/tube/peer/v1"
+)
+
+// A node whose data folder is empty belongs to no cluster yet. It asks the
+// masters that it was told of:
+//
+//	one of them is in a cluster          → it joins that one. It never takes part as
+//	                                       what it may have been before: a replica
+//	                                       that lost its log gets a new id.
+//	all of them are as empty as it is    → the one of the lowest id founds a cluster
+//	one of them is just founding one     → it adopts that, as a voter from the start
+//	some of them do not answer           → it waits: who does not answer may know of
+//	                                       a cluster, and two must not come of it
+//
+// So a new cluster needs all of its masters once. After that a majority is enough.
+
+const (
+	greetEvery   = 200 * time.Millisecond
+	greetTimeout = 2 * time.Second
+	tellEvery    = 5 * time.Second
+)
+
+// belong returns once this node's folder belongs to a cluster.
+func (n *Node) belong(ctx context.Context) error {
+	if n.owned.Load() && n.id().MetaReplica != 0 {
+		return nil
+	}
+	others := slices.DeleteFunc(slices.Clone(n.cfg.Masters), func(m config.Master) bool { return m.ID == n.id().Node })
+	if len(others) == 0 && !n.owned.Load() {
+		return n.found([]record.NodeID{n.id().Node})
+	}
+	var told time.Time
+	for {
+		answers, missing := n.greet(ctx, others)
+		if done, err := n.decide(ctx, answers, missing); done || err != nil {
+			return err
+		}
+		if time.Since(told) > tellEvery {
+			told = time.Now()
+			n.logger.Info("waiting for the cluster", "for", waitingFor(missing))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("no cluster: %s", waitingFor(missing))
+		case <-time.After(greetEvery):
+		}
+	}
+}
+
+func waitingFor(missing []config.Master) string {
+	if len(missing) == 0 {
+		return "a master to found it, or to be active"
+	}
+	names := make([]string, len(missing))
+	for i, m := range missing {
+		names[i] = m.String()
+	}
+	return "masters " + strings.Join(names, ", ") + " to answer: a new cluster needs all of its masters once"
+}
+
+// answer is what a master said.
+type answer struct {
+	*peerv1.GreetResponse
+	addr string
+}
+
+func (n *Node) greet(ctx context.Context, others []config.Master) (answers []answer, missing []config.Master) {
+	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+	defer cancel()
+	id := n.id()
+	for _, m := range others {
+		r, err := n.clientAt(m.Addr).Greet(ctx, connect.NewRequest(&peerv1.GreetRequest{Node: int32(id.Node), Incarnation: id.Incarnation}))
+		if err != nil {
+			n.logger.Debug("a master does not answer", "master", m.String(), "err", err)
+			missing = append(missing, m)
+			continue
+		}
+		answers = append(answers, answer{r.Msg, m.Addr})
+	}
+	return answers, missing
+}
+
+// decide acts on what the masters said; done if the folder belongs to a cluster now.
+func (n *Node) decide(ctx context.Context, answers []answer, missing []config.Master) (done bool, err error) {
+	id := n.id()
+	for _, a := range answers {
+		if a.GetClusterId() != "" && id.ClusterID != "" && a.GetClusterId() != id.ClusterID {
+			return false, fmt.Errorf("the master at %s is of cluster %s, this node is of cluster %s: give the right --masters or --data", a.addr, a.GetClusterId(), id.ClusterID)
+		}
+	}
+	for _, a := range answers {
+		if a.GetEstablished() {
+			return n.joinBy(ctx, a)
+		}
+	}
+	if n.owned.Load() {
+		return false, nil // it was about to join
+	}
+	lowest := n.cfg.HasRole(config.RoleMaster)
+	for _, a := range answers {
+		founders := make([]record.NodeID, len(a.GetFounders()))
+		for i, f := range a.GetFounders() {
+			founders[i] = record.NodeID(f)
+		}
+		if a.GetClusterId() != "" {
+			if slices.Contains(founders, id.Node) {
+				return true, n.adopt(a.GetClusterId(), founders)
+			}
+			return false, nil // it is being founded without us: we join when it is there
+		}
+		lowest = lowest && id.Node < record.NodeID(a.GetNode())
+	}
+	if !lowest || len(missing) > 0 {
+		return false, nil
+	}
+	founders := []record.NodeID{}
+	for _, m := range n.cfg.Masters {
+		founders = append(founders, m.ID)
+	}
+	return true, n.found(founders)
+}
+
+// found makes this the first node of a new cluster.
+func (n *Node) found(founders []record.NodeID) error {
+	id := n.id()
+	if id.ClusterID == "" {
+		id.ClusterID = uuid.NewString()
+	}
+	return n.adopt(id.ClusterID, founders)
+}
+
+// adopt makes this node a founder.
+func (n *Node) adopt(cluster string, founders []record.NodeID) error {
+	id := n.id()
+	slices.Sort(founders)
+	id.ClusterID, id.Founders, id.MetaReplica = cluster, founders, record.ReplicaID(id.Node)
+	return n.own(id)
+}
+
+// own writes down whose the folder is.
+func (n *Node) own(id identity) error {
+	if err := id.write(n.fs, n.cfg.Data); err != nil {
+		return err
+	}
+	n.identity.Store(&id)
+	n.owned.Store(true)
+	return nil
+}
+
+// joinBy joins the cluster that a master has told of.
+func (n *Node) joinBy(ctx context.Context, a answer) (bool, error) {
+	id := n.id()
+	if !n.owned.Load() {
+		// Written before anybody is told, so that a start cut short comes back as
+		// the same one.
+		id.ClusterID = a.GetClusterId()
+		if err := n.own(id); err != nil {
+			return false, err
+		}
+	}
+	r, err := n.clientAt(a.addr).Join(ctx, connect.NewRequest(&peerv1.JoinRequest{Node: meta.ReplaceNode(time.Now(), n.describe())}))
+	switch {
+	case err != nil:
+		n.logger.Debug("not joined yet", "by", a.addr, "err", err)
+		return false, nil
+	case r.Msg.GetError() != "":
+		return false, errors.New("the cluster refuses this node: " + r.Msg.GetError())
+	}
+	id.MetaReplica = record.ReplicaID(r.Msg.GetMetaReplica())
+	n.seeds = map[record.ReplicaID]record.NodeID{}
+	for _, node := range a.GetNodes() {
+		n.seeds[record.ReplicaID(node.GetMetaReplica())] = record.NodeID(node.GetNode())
+		if node.GetPeer() != "" {
+			n.peers.hint(record.NodeID(node.GetNode()), node.GetPeer())
+		}
+	}
+	return true, n.own(id)
+}
+
+// describe is this node as it registers.
+func (n *Node) describe() meta.Node {
+	id, told := n.id(), n.cfg.Advertised(n.addrs)
+	self := meta.Node{
+		ID: id.Node, Incarnation: id.Incarnation, Zone: n.cfg.Zone, Kafka: told.Kafka, HTTP: told.HTTP, Peer: told.Peer, Version: n.version,
+	}
+	for _, r := range n.cfg.Roles {
+		self.Roles = append(self.Roles, string(r))
+	}
+	slices.Sort(self.Roles)
+	return self
+}
+
+// metaPeers says on which nodes the replicas of the masters' groups are.
+func (n *Node) metaPeers(im *meta.Image) map[record.ReplicaID]record.NodeID {
+	out := map[record.ReplicaID]record.NodeID{}
+	if im.ClusterID == "" {
+		for _, f := range n.id().Founders {
+			out[record.ReplicaID(f)] = f
+		}
+		for r, node := range n.seeds {
+			out[r] = node
+		}
+		return out
+	}
+	for _, node := range im.Nodes {
+		out[node.MetaReplica] = node.ID
+	}
+	for _, f := range im.Founders {
+		if !f.Taken {
+			out[f.Replica] = f.Node
+		}
+	}
+	return out
+}
+
+// nameCluster waits until the metadata is there: whose master is active first
+// writes the cluster's name.
+func (n *Node) nameCluster(ctx context.Context) error {
+	var told time.Time
+	for {
+		im, newer := n.meta.Image(), n.meta.news()
+		if im.ClusterID != "" {
+			return nil
+		}
+		if g := n.host.Load().Group(metaGroup); g.Status().Leading {
+			id := n.id()
+			var founders []meta.Founder
+			for _, f := range id.Founders {
+				founders = append(founders, meta.Founder{Node: f, Replica: record.ReplicaID(f)})
+			}
+			if _, err := g.ProposeWait(ctx, meta.Bootstrap(time.Now(), id.ClusterID, founders...)); err != nil && !expected(err) {
+				n.logger.Debug("cluster not named yet", "err", err)
+			}
+		} else if err := g.Err(); err != nil {
+			return err
+		}
+		if time.Since(told) > tellEvery {
+			told = time.Now()
+			if time.Since(n.started) > tellEvery {
+				n.logger.Info("waiting for a majority of the masters")
+			}
+		}
+		select {
+		case <-newer:
+		case <-time.After(10 * time.Millisecond):
+		case <-n.done:
+			return n.failure
+		case <-ctx.Done():
+			return fmt.Errorf("no active master: %w", ctx.Err())
+		}
+	}
+}

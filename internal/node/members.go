@@ -1,0 +1,172 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tube-mq/tube/internal/broker"
+	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/replica"
+)
+
+// driveEvery is how often a leader looks whether its group's members are those
+// that metadata wants.
+const driveEvery = 200 * time.Millisecond
+
+// driveMembers keeps the members of the groups that this node leads in line with
+// the metadata, until ctx ends. It looks at what is, so whoever leads goes on with
+// a change that another has begun.
+func (n *Node) driveMembers(ctx context.Context) {
+	tick := time.NewTicker(driveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		im := n.meta.Image()
+		if im.ClusterID == "" {
+			continue
+		}
+		n.driveMasters(ctx, im)
+		n.drivePartitions(ctx, im)
+	}
+}
+
+// driveMasters: masters vote in the masters' groups, all other nodes follow the
+// metadata.
+func (n *Node) driveMasters(ctx context.Context, im *meta.Image) {
+	var voters, learners []record.ReplicaID
+	for _, node := range im.Nodes {
+		if node.Has(meta.RoleMaster) {
+			voters = append(voters, node.MetaReplica)
+		} else {
+			learners = append(learners, node.MetaReplica)
+		}
+	}
+	for _, f := range im.Founders {
+		if !f.Taken { // it may not have been there yet
+			voters = append(voters, f.Replica)
+		}
+	}
+	for _, id := range n.masterGroups() {
+		g := n.host.Load().Group(id)
+		if g == nil || !g.Status().Leading || len(voters) == 0 {
+			continue
+		}
+		var follow []record.ReplicaID
+		if id == metaGroup {
+			follow = learners
+		}
+		if _, err := g.Drive(ctx, voters, follow); err != nil && !expected(err) {
+			n.logger.Warn("members of a masters' group not changed yet", "group", id, "err", err)
+		}
+	}
+}
+
+// drivePartitions takes the moves that are under way a step further.
+func (n *Node) drivePartitions(ctx context.Context, im *meta.Image) {
+	var done []meta.Members
+	for _, t := range im.Topics {
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			if p.Target == nil {
+				continue
+			}
+			tp := record.TopicPartition{Topic: t.ID, Partition: record.Partition(i)}
+			g := n.host.Load().Group(p.Group)
+			if g == nil || !g.Status().Leading {
+				continue
+			}
+			var voters []record.ReplicaID
+			for _, r := range p.Target {
+				if !r.Lost {
+					voters = append(voters, r.ID)
+				}
+			}
+			ok, err := g.Drive(ctx, voters, nil)
+			switch {
+			case err != nil && !expected(err):
+				n.logger.Warn("replicas of a partition not moved yet", "topic", t.Name, "partition", i, "err", err)
+			case ok:
+				done = append(done, meta.Members{TopicPartition: tp, Replicas: voters})
+			}
+		}
+	}
+	if len(done) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := (metaProposer{n}).Propose(ctx, meta.PlacementDone(time.Now(), done)); err != nil {
+		n.logger.Debug("moved replicas not reported yet", "err", err)
+	}
+}
+
+func expected(err error) bool {
+	return errors.Is(err, replica.ErrNotLeader) || errors.Is(err, replica.ErrStopped) || errors.Is(err, context.Canceled)
+}
+
+// masterGroups are the groups that the masters vote in.
+func (n *Node) masterGroups() []record.Group {
+	out := []record.Group{metaGroup}
+	for i := range groupsShards {
+		out = append(out, firstGroupsGroup+record.Group(i))
+	}
+	return out
+}
+
+// handOver asks that others lead what this node leads, and waits a moment for it,
+// so that clients find the new leaders while this node still answers them.
+func (n *Node) handOver(ctx context.Context) {
+	h := n.host.Load()
+	if h == nil || len(n.meta.Image().Nodes) < 2 {
+		return
+	}
+	var led []*replica.Group
+	for _, g := range h.Groups() {
+		if g.Status().Leading {
+			g.Transfer(0)
+			led = append(led, g)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for _, g := range led {
+		for g.Status().Leading && !g.Alone() {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// handOverTimeout bounds how long a stop waits for others to lead.
+const handOverTimeout = time.Second
+
+// throttle is what bounds the copying to a new replica of a group.
+func (n *Node) throttle(id record.Group) *throttle {
+	for _, t := range n.meta.Image().Topics {
+		for i := range t.Partitions {
+			if p := &t.Partitions[i]; p.Group == id && p.Throttle > 0 {
+				n.copies.mu.Lock()
+				n.copies.bytesPerSecond = p.Throttle
+				n.copies.mu.Unlock()
+				return n.copies
+			}
+		}
+	}
+	return nil
+}
+
+// partitionLed passes on what a partition's replica here sees of its leadership.
+func (n *Node) partitionLed(p broker.Led) {
+	n.leaders.observe(p.Group, p.Status, p.Leader)
+}
