@@ -246,8 +246,9 @@ func (p *planner) moves() []Action {
 	var out []Action
 	var f *fleet // made when it is needed
 	for _, pl := range due {
-		if pl.Target == nil && room <= 0 {
-			break
+		underWay := pl.Target != nil && p.canReach(pl)
+		if !underWay && room <= 0 {
+			continue
 		}
 		if back, ok := p.cancel(pl); ok {
 			out = append(out, back)
@@ -264,7 +265,7 @@ func (p *planner) moves() []Action {
 		if !ok {
 			continue
 		}
-		if pl.Target == nil {
+		if !underWay {
 			room--
 		}
 		out = append(out, Reassign{meta.Move{TopicPartition: pl.TopicPartition, Nodes: nodes, Cause: cause}})
@@ -300,6 +301,9 @@ func (p *planner) cancel(pl *placed) (Action, bool) {
 			return nil, false
 		}
 		nodes = append(nodes, r.Node)
+	}
+	if slices.Equal(nodes, nodesOf(pl.Target)) { // another move has led back here
+		return nil, false
 	}
 	return Reassign{meta.Move{TopicPartition: pl.TopicPartition, Nodes: nodes, Cause: meta.CauseCancel}}, true
 }

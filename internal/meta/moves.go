@@ -63,7 +63,7 @@ func (m *Machine) reassign(im *Image, now time.Time, c *metapb.Reassign) Result 
 	if c.GetThrottle() < 0 {
 		return Result{Err: fmt.Errorf("%w: a throttle of %d bytes per second", ErrInvalidPlacement, c.GetThrottle())}
 	}
-	ms := im.moves()
+	ms, reordered := im.moves(), im.moves()
 	var causes []string
 	for _, mv := range c.GetMoves() {
 		tp, p, err := ms.find(mv.GetTopic(), mv.GetPartition())
@@ -80,12 +80,17 @@ func (m *Machine) reassign(im *Image, now time.Time, c *metapb.Reassign) Result 
 			continue
 		}
 		*ms.edit.placement(tp) = next
+		if next.Target == nil {
+			reordered.changed(tp, "order")
+			continue
+		}
 		if !slices.Contains(causes, mv.GetCause()) {
 			causes = append(causes, mv.GetCause())
 		}
 		ms.changed(tp, mv.GetCause())
 	}
 	m.noteMoves(now, ms, causes, "replicas-moving", "replicas of %s are moving: %s (%s)")
+	m.noteMoves(now, reordered, []string{"order"}, "preference-changed", "the preferred leaders of %s changed: %s (%s)")
 	return Result{Items: ms.items}
 }
 
