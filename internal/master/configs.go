@@ -122,16 +122,10 @@ func TopicSettingOf(broker string) (string, bool) {
 // BrokerSettings lists a broker's settings by Kafka's names.
 func (m *Master) BrokerSettings() []BrokerSetting {
 	im := m.cfg.Image()
-	factor := 0
-	for _, l := range candidates(im) {
-		if l != nil {
-			factor++
-		}
-	}
 	out := []BrokerSetting{
 		{Name: "broker.id", Value: strconv.Itoa(int(m.cfg.Node)), Kind: meta.KindInt, Doc: "The node's id."},
 		{Name: "num.partitions", Value: strconv.Itoa(m.cfg.DefaultPartitions), Kind: meta.KindInt, Doc: "Partitions of a topic whose creator does not say."},
-		{Name: "default.replication.factor", Value: strconv.Itoa(max(1, min(preferredFactor, factor))), Kind: meta.KindInt, Doc: "Replicas of a partition whose topic's creator does not say."},
+		{Name: "default.replication.factor", Value: strconv.Itoa(DefaultFactor(im)), Kind: meta.KindInt, Doc: "Replicas of a partition whose topic's creator does not say."},
 		{Name: "auto.create.topics.enable", Value: strconv.FormatBool(m.cfg.AutoCreateTopics), Kind: meta.KindBool, Doc: "Whether a topic is created when a client first names it."},
 	}
 	for _, n := range brokerNames {

@@ -3,6 +3,7 @@ package master
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/tube-mq/tube/internal/meta"
@@ -15,98 +16,257 @@ const preferredFactor = 3
 
 // Place chooses nodes for n new partitions with factor replicas each (−1: the
 // default): spread over zones first, then to the nodes with the fewest replicas,
-// preferred leaders likewise. It depends on the image alone.
-func Place(im *meta.Image, n, factor int) ([][]record.NodeID, error) {
-	nodes := candidates(im)
+// preferred leaders likewise. Brokers that drain take none; those that are down
+// only if there are not enough others, and never half of a partition or more.
+// It depends on the image and the seed alone: the seed decides between equals.
+func Place(im *meta.Image, n, factor int, seed uint64) ([][]record.NodeID, error) {
+	f := newFleet(im, seed, func(n *meta.Node) bool { return !n.Drain && n.State != meta.NodeDraining })
 	if factor == -1 {
-		factor = min(preferredFactor, len(nodes))
+		factor = min(preferredFactor, len(f.nodes))
 	}
-	if factor < 1 || factor > len(nodes) {
-		return nil, fmt.Errorf("%w: %d; there are %d brokers that can take replicas", meta.ErrInvalidReplicas, factor, len(nodes))
+	brokers := len(im.Brokers())
+	if factor < 1 || factor > brokers {
+		return nil, fmt.Errorf("%w: %d; there are %d brokers", meta.ErrInvalidReplicas, factor, brokers)
+	}
+	up := f.up()
+	if factor > len(f.nodes) || up < factor/2+1 {
+		return nil, fmt.Errorf("%w: %d; of %d brokers %d are up and not draining", meta.ErrInvalidReplicas, factor, brokers, up)
+	}
+	if up >= factor {
+		f.leaveOut(func(l *load) bool { return l.node.State != meta.NodeUp })
 	}
 	out := make([][]record.NodeID, n)
 	for i := range out {
-		out[i] = placeOne(nodes, factor)
+		out[i] = f.placeOne(factor)
 	}
+	f.spreadLeaders(out, nil)
 	return out, nil
 }
 
-// load is what a node carries while partitions are being placed.
-type load struct {
-	node              *meta.Node
-	replicas, leaders int
+// DefaultFactor is the replication factor of a topic whose creator does not say.
+func DefaultFactor(im *meta.Image) int {
+	f := newFleet(im, 0, func(n *meta.Node) bool { return !n.Drain && n.State != meta.NodeDraining })
+	return max(1, min(preferredFactor, len(f.nodes)))
 }
 
-func candidates(im *meta.Image) []*load {
-	var out []*load
-	byID := map[record.NodeID]*load{}
-	for id, n := range im.Nodes {
-		if n.State == meta.NodeUp && slices.Contains(n.Roles, "broker") {
+// load is what a node carries, or will when all that was decided is done.
+type load struct {
+	node              *meta.Node
+	zone              *zoneLoad
+	replicas, leaders int
+	tie               int // decides between equals
+}
+
+type zoneLoad struct{ nodes, replicas int }
+
+// fleet are the brokers that something can be placed on.
+type fleet struct {
+	nodes []*load // by id
+	byID  map[record.NodeID]*load
+}
+
+// newFleet weighs the brokers that may take replicas, by what there shall be in
+// the end.
+func newFleet(im *meta.Image, seed uint64, may func(*meta.Node) bool) *fleet {
+	f := &fleet{byID: map[record.NodeID]*load{}}
+	for _, n := range im.Brokers() {
+		if may(n) {
 			l := &load{node: n}
-			byID[id] = l
-			out = append(out, l)
+			f.byID[n.ID] = l
+			f.nodes = append(f.nodes, l)
 		}
 	}
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for i, tie := range rng.Perm(len(f.nodes)) {
+		f.nodes[i].tie = tie
+	}
+	f.zone()
 	for _, t := range im.Topics {
-		for _, p := range t.Partitions {
-			for i, r := range p.Replicas {
-				if l := byID[r.Node]; l != nil {
-					l.replicas++
-					if i == 0 {
+		for i := range t.Partitions {
+			for j, r := range t.Partitions[i].Wanted() {
+				if l := f.byID[r.Node]; l != nil {
+					l.take(1)
+					if j == 0 {
 						l.leaders++
 					}
 				}
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b *load) int { return cmp.Compare(a.node.ID, b.node.ID) })
-	return out
+	return f
 }
 
-// placeOne takes the least loaded node as leader, then one from each further
-// zone before any zone has two.
-func placeOne(nodes []*load, factor int) []record.NodeID {
-	zones := map[string]int{}
-	taken := make([]*load, 0, factor)
-	for i := range factor {
-		best := slices.MinFunc(nodes, func(a, b *load) int {
-			return cmp.Or(
-				boolCompare(slices.Contains(taken, a), slices.Contains(taken, b)),
-				cmp.Compare(zones[a.node.Zone], zones[b.node.Zone]),
-				leaderCompare(i == 0, a, b),
-				cmp.Compare(a.replicas, b.replicas),
-				cmp.Compare(a.node.ID, b.node.ID),
-			)
-		})
-		taken = append(taken, best)
-		zones[best.node.Zone]++
+// zone sums up nodes by zone.
+func (f *fleet) zone() {
+	zones := map[string]*zoneLoad{}
+	for _, l := range f.nodes {
+		z := zones[l.node.Zone]
+		if z == nil {
+			z = &zoneLoad{}
+			zones[l.node.Zone] = z
+		}
+		z.nodes++
+		z.replicas += l.replicas
+		l.zone = z
 	}
-	ids := make([]record.NodeID, factor)
-	for i, l := range taken {
-		ids[i] = l.node.ID
-		l.replicas++
-		if i == 0 {
-			l.leaders++
+}
+
+func (l *load) take(n int) {
+	l.replicas += n
+	l.zone.replicas += n
+}
+
+func (f *fleet) up() int {
+	n := 0
+	for _, l := range f.nodes {
+		if l.node.State == meta.NodeUp {
+			n++
 		}
 	}
-	return ids
+	return n
 }
 
-func boolCompare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
+func (f *fleet) leaveOut(out func(*load) bool) {
+	f.nodes = slices.DeleteFunc(f.nodes, func(l *load) bool {
+		if out(l) {
+			delete(f.byID, l.node.ID)
+			return true
+		}
+		return false
+	})
+	f.zone()
 }
 
-func leaderCompare(leader bool, a, b *load) int {
-	if !leader {
-		return 0
+// best is the node that a partition with replicas on taken should have its next
+// one on; nil if there is none. zones counts the replicas in each zone.
+func (f *fleet) best(taken []record.NodeID, zones map[string]int) *load {
+	var best *load
+	for _, l := range f.nodes {
+		if slices.Contains(taken, l.node.ID) {
+			continue
+		}
+		if best == nil || compareLoads(l, best, zones) < 0 {
+			best = l
+		}
 	}
-	return cmp.Compare(a.leaders, b.leaders)
+	return best
+}
+
+func compareLoads(a, b *load, zones map[string]int) int {
+	return cmp.Or(
+		cmp.Compare(downLast(a), downLast(b)),
+		cmp.Compare(zones[a.node.Zone], zones[b.node.Zone]),
+		// The mean of each zone, so that zones with the same number of nodes stay even.
+		cmp.Compare(a.zone.replicas*b.zone.nodes, b.zone.replicas*a.zone.nodes),
+		cmp.Compare(a.replicas, b.replicas),
+		cmp.Compare(a.leaders, b.leaders),
+		cmp.Compare(a.tie, b.tie),
+	)
+}
+
+func downLast(l *load) int {
+	if l.node.State == meta.NodeDown {
+		return 1
+	}
+	return 0
+}
+
+// placeOne takes one node from each zone before any zone has two, and lets the
+// one with the fewest preferred leaders lead.
+func (f *fleet) placeOne(factor int) []record.NodeID {
+	zones := map[string]int{}
+	nodes := make([]record.NodeID, 0, factor)
+	lead := 0
+	for i := range factor {
+		l := f.best(nodes, zones)
+		zones[l.node.Zone]++
+		nodes = append(nodes, l.node.ID)
+		l.take(1)
+		if first := f.byID[nodes[lead]]; downLast(l) == 0 && l.leaders < first.leaders {
+			lead = i
+		}
+	}
+	nodes[0], nodes[lead] = nodes[lead], nodes[0]
+	f.byID[nodes[0]].leaders++
+	return nodes
+}
+
+// spreadLeaders evens out preferred leaders by changing the order of the given
+// partitions' nodes: along a path of partitions if need be, each of which passes
+// its leader on. changed, if not nil, hears of each partition touched.
+func (f *fleet) spreadLeaders(partitions [][]record.NodeID, changed func(i int)) {
+	led := map[record.NodeID][]int{} // partitions, by who leads them
+	for i, nodes := range partitions {
+		led[nodes[0]] = append(led[nodes[0]], i)
+	}
+	for {
+		from := slices.Clone(f.nodes)
+		slices.SortFunc(from, func(a, b *load) int {
+			return cmp.Or(cmp.Compare(b.leaders, a.leaders), cmp.Compare(a.node.ID, b.node.ID))
+		})
+		path := []int(nil)
+		for _, l := range from {
+			if path = f.leaderPath(l, partitions, led); path != nil {
+				break
+			}
+		}
+		if path == nil {
+			return
+		}
+		f.passOn(path, partitions, led)
+		if changed != nil {
+			for i := 0; i < len(path); i += 2 {
+				changed(path[i])
+			}
+		}
+	}
+}
+
+// leaderPath finds how a node with many leaders can pass one on to a node with
+// at least two fewer: partitions and the place in each of who leads it next, one
+// after the other.
+func (f *fleet) leaderPath(start *load, partitions [][]record.NodeID, led map[record.NodeID][]int) []int {
+	type step struct {
+		node             record.NodeID
+		before           int // step
+		partition, place int
+	}
+	steps := []step{{node: start.node.ID, before: -1}}
+	seen := map[record.NodeID]bool{start.node.ID: true}
+	for at := 0; at < len(steps); at++ {
+		for _, p := range led[steps[at].node] {
+			for place, n := range partitions[p] {
+				l := f.byID[n]
+				if l == nil || seen[n] || downLast(l) != 0 {
+					continue
+				}
+				seen[n] = true
+				steps = append(steps, step{n, at, p, place})
+				if l.leaders > start.leaders-2 {
+					continue
+				}
+				var path []int
+				for s := len(steps) - 1; steps[s].before >= 0; s = steps[s].before {
+					path = append(path, steps[s].partition, steps[s].place)
+				}
+				return path
+			}
+		}
+	}
+	return nil
+}
+
+func (f *fleet) passOn(path []int, partitions [][]record.NodeID, led map[record.NodeID][]int) {
+	for i := 0; i < len(path); i += 2 {
+		p, place := path[i], path[i+1]
+		nodes := partitions[p]
+		from, to := nodes[0], nodes[place]
+		led[from] = slices.DeleteFunc(led[from], func(q int) bool { return q == p })
+		led[to] = append(led[to], p)
+		nodes[0], nodes[place] = to, from
+		f.byID[from].leaders--
+		f.byID[to].leaders++
+	}
 }
 
 // checkAssignment checks what somebody placed by hand.
@@ -121,6 +281,9 @@ func checkAssignment(im *meta.Image, assignment [][]record.NodeID) ([][]record.N
 		for j, n := range nodes {
 			if im.Nodes[n] == nil {
 				return nil, fmt.Errorf("%w: partition %d: there is no node %d", meta.ErrInvalidPlacement, i, n)
+			}
+			if !im.Nodes[n].Has(meta.RoleBroker) {
+				return nil, fmt.Errorf("%w: partition %d: node %d is no broker", meta.ErrInvalidPlacement, i, n)
 			}
 			if slices.Contains(nodes[:j], n) {
 				return nil, fmt.Errorf("%w: partition %d has two replicas on node %d", meta.ErrInvalidPlacement, i, n)

@@ -22,7 +22,7 @@ func spread(placement [][]record.NodeID) (replicas, leaders map[record.NodeID]in
 
 func TestReplicasAreSpreadOverZonesThenByLoad(t *testing.T) {
 	im := newLog(t, "a", "a", "b", "b", "c", "c").image()
-	got, err := Place(im, 60, 3)
+	got, err := Place(im, 60, 3, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestReplicasAreSpreadOverZonesThenByLoad(t *testing.T) {
 }
 
 func TestMoreReplicasThanZonesAreOnNodesOfTheirOwn(t *testing.T) {
-	got, err := Place(newLog(t, "a", "a", "b").image(), 6, 3)
+	got, err := Place(newLog(t, "a", "a", "b").image(), 6, 3, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestNewNodesTakeNewReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.apply(t, meta.RegisterNode(time.UnixMilli(2), meta.Node{ID: 3, Incarnation: "i", Roles: []string{"broker"}, Kafka: "127.0.0.1:9092"}))
-	got, err := Place(c.image(), 5, 1)
+	got, err := Place(c.image(), 5, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,28 +75,39 @@ func TestReplicasGoToBrokersThatAreUp(t *testing.T) {
 	c.apply(t, meta.RegisterNode(time.UnixMilli(2), meta.Node{ID: 5, Incarnation: "i", Roles: []string{"master"}, Kafka: "127.0.0.1:9092"}))
 	c.apply(t, meta.SetNodeState(time.UnixMilli(2), 1, meta.NodeDown))
 	c.apply(t, meta.SetNodeState(time.UnixMilli(2), 2, meta.NodeDraining))
-	got, err := Place(c.image(), 8, 2)
+	got, err := Place(c.image(), 8, 2, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if replicas, _ := spread(got); len(replicas) != 2 || replicas[3] != 8 || replicas[4] != 8 {
 		t.Fatalf("replicas are on %v, want 3 and 4", replicas)
 	}
-	_, err = Place(c.image(), 1, 3)
+	// The majority is up: a node that is down takes the rest, and leads nothing.
+	got, err = Place(c.image(), 8, 3, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if replicas, leaders := spread(got); replicas[1] != 8 || replicas[2] != 0 || leaders[1] != 0 {
+		t.Fatalf("replicas are on %v, leaders %v; node 1 is down, node 2 drains", replicas, leaders)
+	}
+	_, err = Place(c.image(), 1, 4, 1)
+	wantErr(t, err, meta.ErrInvalidReplicas)
+	c.apply(t, meta.SetNodeState(time.UnixMilli(2), 3, meta.NodeDown))
+	_, err = Place(c.image(), 1, 2, 1)
 	wantErr(t, err, meta.ErrInvalidReplicas)
 }
 
 func TestReplicationFactorHasLimitsAndADefault(t *testing.T) {
 	for zones, want := range map[int]int{1: 1, 2: 2, 3: 3, 5: 3} {
-		got, err := Place(newLog(t, make([]string, zones)...).image(), 1, -1)
+		got, err := Place(newLog(t, make([]string, zones)...).image(), 1, -1, 1)
 		if err != nil || len(got[0]) != want {
 			t.Errorf("of %d nodes: %v, %v, want %d replicas", zones, got, err, want)
 		}
 	}
 	for _, factor := range []int{0, -2, 4, 32767} {
-		_, err := Place(newLog(t, "", "", "").image(), 1, factor)
+		_, err := Place(newLog(t, "", "", "").image(), 1, factor, 1)
 		wantErr(t, err, meta.ErrInvalidReplicas)
 	}
-	_, err := Place(newLog(t).image(), 1, -1)
+	_, err := Place(newLog(t).image(), 1, -1, 1)
 	wantErr(t, err, meta.ErrInvalidReplicas)
 }

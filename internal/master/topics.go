@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/tube-mq/tube/internal/meta"
@@ -25,7 +26,12 @@ type Config struct {
 	// new partitions have a leader, deleted ones are gone. It may give up early.
 	Settled func(ctx context.Context, index record.Index)
 	Now     func() time.Time // nil: time.Now
+	Seed    func() uint64    // decides between equal nodes; nil: random
 	Logger  *slog.Logger
+
+	// Ends says how far the replicas of a partition went when they were last heard
+	// of, for an unsafe recovery; nil: nothing is known.
+	Ends func(ctx context.Context, p record.TopicPartition) []KnownEnd
 
 	DefaultPartitions int // of a topic whose creator does not say
 	AutoCreateTopics  bool
@@ -46,6 +52,9 @@ var ErrUnavailable = errors.New("no active master can be reached")
 func New(cfg Config) *Master {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Seed == nil {
+		cfg.Seed = rand.Uint64
 	}
 	if cfg.Settled == nil {
 		cfg.Settled = func(context.Context, record.Index) {}
@@ -141,7 +150,7 @@ func (m *Master) placement(im *meta.Image, spec TopicSpec) ([][]record.NodeID, e
 	if n < 1 || n > meta.MaxPartitions {
 		return nil, fmt.Errorf("%w: %d; 1 to %d are allowed", meta.ErrInvalidPartitions, n, meta.MaxPartitions)
 	}
-	return Place(im, n, spec.ReplicationFactor)
+	return Place(im, n, spec.ReplicationFactor, m.cfg.Seed())
 }
 
 // DeleteTopic deletes a topic for good and waits until it is gone here.
@@ -181,7 +190,7 @@ func (m *Master) CreatePartitions(ctx context.Context, spec PartitionsSpec) erro
 		}
 		placement, err = checkAssignment(im, spec.Assignment)
 	} else {
-		placement, err = Place(im, spec.Count-base, len(t.Partitions[0].Replicas))
+		placement, err = Place(im, spec.Count-base, len(t.Partitions[0].Wanted()), m.cfg.Seed())
 	}
 	if err != nil || spec.ValidateOnly {
 		return err

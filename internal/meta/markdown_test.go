@@ -6,12 +6,11 @@ import (
 	"testing"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/topic-settings.md anew")
-
 func TestReferenceIsUpToDate(t *testing.T) {
 	const path = "../../docs/topic-settings.md"
 	want := SettingsReference()
-	if *rewrite {
+	// The flag is datadriven's, which rewrites the scripts' outputs with it.
+	if flag.Lookup("rewrite").Value.String() == "true" {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -63,34 +63,46 @@ func (m *Machine) reassign(im *Image, now time.Time, c *metapb.Reassign) Result 
 	if c.GetThrottle() < 0 {
 		return Result{Err: fmt.Errorf("%w: a throttle of %d bytes per second", ErrInvalidPlacement, c.GetThrottle())}
 	}
-	ms := im.moves()
+	ms, reordered := im.moves(), im.moves()
 	var causes []string
 	for _, mv := range c.GetMoves() {
 		tp, p, err := ms.find(mv.GetTopic(), mv.GetPartition())
 		nodes := nodeIDsFromPB(mv.GetNodes())
 		if err == nil {
-			err = im.checkNodes(nodes)
+			err = im.checkNodes(nodes, p)
 		}
 		ms.items = append(ms.items, err)
-		if err != nil || p.at(nodes) && (p.Target == nil || p.Throttle == c.GetThrottle()) {
+		if err != nil {
 			continue
 		}
-		m.aim(ms.edit.placement(tp), nodes, mv.GetCause(), c.GetThrottle())
+		next, changed := m.aim(im, p, nodes, mv.GetCause(), c.GetThrottle())
+		if !changed {
+			continue
+		}
+		*ms.edit.placement(tp) = next
+		if next.Target == nil {
+			reordered.changed(tp, "order")
+			continue
+		}
 		if !slices.Contains(causes, mv.GetCause()) {
 			causes = append(causes, mv.GetCause())
 		}
 		ms.changed(tp, mv.GetCause())
 	}
 	m.noteMoves(now, ms, causes, "replicas-moving", "replicas of %s are moving: %s (%s)")
+	m.noteMoves(now, reordered, []string{"order"}, "preference-changed", "the preferred leaders of %s changed: %s (%s)")
 	return Result{Items: ms.items}
 }
 
-func (im *Image) checkNodes(nodes []record.NodeID) error {
+// checkNodes checks where a partition shall lie. A node that was removed may be
+// named where the partition has lost a replica: the place stays empty, so that
+// it is known how many replicas there should be.
+func (im *Image) checkNodes(nodes []record.NodeID, p *Placement) error {
 	if len(nodes) == 0 {
 		return fmt.Errorf("%w: no nodes", ErrInvalidPlacement)
 	}
 	for i, n := range nodes {
-		if im.Nodes[n] == nil {
+		if _, vacant := p.vacancy(n); im.Nodes[n] == nil && !vacant {
 			return fmt.Errorf("%w: %w %d", ErrInvalidPlacement, ErrUnknownNode, n)
 		}
 		if slices.Contains(nodes[:i], n) {
@@ -100,37 +112,50 @@ func (im *Image) checkNodes(nodes []record.NodeID) error {
 	return nil
 }
 
-// at reports whether the partition lies, or shall lie, on just these nodes in
-// this order, without a replica that is lost.
-func (p *Placement) at(nodes []record.NodeID) bool {
-	return slices.EqualFunc(p.Wanted(), nodes, func(r Replica, n record.NodeID) bool { return r.Node == n && !r.Lost })
+// vacancy is a lost replica that a partition has on a node.
+func (p *Placement) vacancy(node record.NodeID) (Replica, bool) {
+	for _, list := range [][]Replica{p.Target, p.Replicas} {
+		for _, r := range list {
+			if r.Node == node && r.Lost {
+				return r, true
+			}
+		}
+	}
+	return Replica{}, false
 }
 
-// aim makes Target the replicas on nodes: those that are there keep their ids.
-func (m *Machine) aim(p *Placement, nodes []record.NodeID, cause string, throttle int64) {
+// aim is the placement with the replicas on nodes for a target: those that are
+// there keep their ids. false: that changes nothing.
+func (m *Machine) aim(im *Image, old *Placement, nodes []record.NodeID, cause string, throttle int64) (Placement, bool) {
+	p := *old
 	target := make([]Replica, len(nodes))
 	for i, n := range nodes {
 		r, ok := p.Hosted(n)
+		if !ok && im.Nodes[n] == nil {
+			r, ok = p.vacancy(n)
+		}
 		if !ok {
 			r = Replica{ID: m.newReplica(), Node: n}
 		}
 		target[i] = r
 	}
-	if p.Target == nil && sameMembers(ids(target), ids(p.Replicas)) {
+	switch {
+	case p.Target == nil && slices.Equal(target, p.Replicas):
+		return p, false
+	case p.Target == nil && sameMembers(ids(target), ids(p.Replicas)):
 		p.Replicas = target // another order of preference: nothing has to be copied
-		return
+		return p, true
+	case slices.Equal(target, p.Target) && throttle == p.Throttle:
+		return p, false
 	}
-	for _, r := range p.Target {
-		if r.Lost || slices.Contains(target, r) || slices.Contains(p.Replicas, r) || slices.Contains(p.Leaving, r) {
-			continue
+	p.Leaving = nil
+	for _, r := range slices.Concat(old.Leaving, old.Target) {
+		if !r.Lost && !slices.Contains(target, r) && !slices.Contains(p.Replicas, r) {
+			p.Leaving = append(p.Leaving, r)
 		}
-		p.Leaving = append(slices.Clone(p.Leaving), r)
-	}
-	p.Leaving = slices.DeleteFunc(slices.Clone(p.Leaving), func(r Replica) bool { return slices.Contains(target, r) })
-	if len(p.Leaving) == 0 {
-		p.Leaving = nil
 	}
 	p.Target, p.Cause, p.Throttle = target, cause, throttle
+	return p, true
 }
 
 func ids(rs []Replica) []record.ReplicaID {
@@ -160,17 +185,19 @@ func (m *Machine) cancelReassign(im *Image, now time.Time, c *metapb.CancelReass
 		var nodes []record.NodeID
 		if err == nil {
 			for _, r := range p.Replicas {
-				if im.Nodes[r.Node] == nil {
-					err = fmt.Errorf("%w: partition %s was on node %d, which is no more", ErrInvalidPlacement, ms.name(tp), r.Node)
-				}
 				nodes = append(nodes, r.Node)
 			}
+			err = im.checkNodes(nodes, p)
 		}
 		ms.items = append(ms.items, err)
-		if err != nil || p.at(nodes) {
+		if err != nil {
 			continue
 		}
-		m.aim(ms.edit.placement(tp), nodes, CauseCancel, p.Throttle)
+		next, changed := m.aim(im, p, nodes, CauseCancel, p.Throttle)
+		if !changed {
+			continue
+		}
+		*ms.edit.placement(tp) = next
 		ms.changed(tp, CauseCancel)
 	}
 	m.noteMoves(now, ms, []string{CauseCancel}, "replicas-moving", "replicas of %s go back to where they were: %s (%s)")
@@ -215,7 +242,7 @@ func (m *Machine) unsafeRecover(im *Image, now time.Time, c *metapb.UnsafeRecove
 	}
 	nodes, survivor := nodeIDsFromPB(c.GetNodes()), record.NodeID(c.GetSurvivor())
 	if survivor < 0 || len(nodes) > 0 {
-		if err := im.checkNodes(nodes); err != nil {
+		if err := im.checkNodes(nodes, &Placement{}); err != nil {
 			return Result{Err: err}
 		}
 	}

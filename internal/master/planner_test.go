@@ -1,0 +1,363 @@
+package master
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// replicasOn counts what a node shall have in the end.
+func (c *cluster) replicasOn(id record.NodeID) int {
+	n := 0
+	c.each(func(_ record.TopicPartition, p *meta.Placement) {
+		for _, r := range p.Wanted() {
+			if r.Node == id && !r.Lost {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+func (c *cluster) run(d time.Duration) {
+	for range int(d / time.Second) {
+		c.second()
+	}
+}
+
+func TestANodeThatIsBackInTimeMovesNothing(t *testing.T) {
+	c := newCluster(t, 1, "", "", "", "")
+	c.topic("a", 30, 3)
+	c.settle()
+	c.kill(2)
+	c.run(9 * time.Minute)
+	if s := c.log.image().Nodes[2].State; s != meta.NodeDown {
+		t.Fatalf("node 2 is %s", s)
+	}
+	c.back(2, false)
+	c.settle()
+	if c.reassigned != 0 {
+		t.Fatalf("%d partitions moved", c.reassigned)
+	}
+	c.each(func(tp record.TopicPartition, p *meta.Placement) {
+		if c.leads[tp] != p.Replicas[0].Node && c.ledBy(p.Replicas[0].Node) == 0 {
+			t.Errorf("partition %d is led by %d, not %d", tp.Partition, c.leads[tp], p.Replicas[0].Node)
+		}
+	})
+}
+
+func (c *cluster) ledBy(id record.NodeID) int {
+	n := 0
+	for _, led := range c.leads {
+		if led == id {
+			n++
+		}
+	}
+	return n
+}
+
+func TestANodeThatStaysAwayIsReplaced(t *testing.T) {
+	c := newCluster(t, 1, "a", "a", "b", "b", "c", "c")
+	c.topic("a", 60, 3)
+	c.settle()
+	had := c.replicasOn(2)
+	c.kill(2)
+	c.run(9*time.Minute + 50*time.Second)
+	if c.reassigned != 0 {
+		t.Fatal("moved too soon")
+	}
+	c.settle()
+	if c.reassigned != had || c.copies != had || c.replicasOn(2) != 0 {
+		t.Fatalf("%d moved, %d copied, node 2 had %d and has %d", c.reassigned, c.copies, had, c.replicasOn(2))
+	}
+	// The zone has one other node: it takes them all.
+	if n := c.replicasOn(1); n != 60 {
+		t.Fatalf("node 1 has %d", n)
+	}
+	c.back(2, false)
+	c.settle()
+	if c.reassigned != had {
+		t.Fatal("what was replaced moved again when the node came back")
+	}
+}
+
+func TestWithoutAnotherNodeNothingIsReplaced(t *testing.T) {
+	c := newCluster(t, 1, "", "", "")
+	c.topic("a", 5, 3)
+	c.kill(3)
+	c.settle()
+	if c.reassigned != 0 {
+		t.Fatalf("%d moved", c.reassigned)
+	}
+	said := strings.Join(Problems(c.view()), "\n")
+	for _, want := range []string{
+		"5 partitions with fewer live replicas than there should be: a/0, a/1, a/2, a/3, a/4",
+		"5 partitions with a replica that should be replaced, and no other broker to put it on",
+		"node 3 is down since",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is not said in\n%s", want, said)
+		}
+	}
+	c.add(4, "")
+	c.settle()
+	if c.replicasOn(4) != 5 || c.copies != 5 {
+		t.Fatalf("the new node has %d of 5, %d copied", c.replicasOn(4), c.copies)
+	}
+}
+
+func TestADrainingNodeIsEmptied(t *testing.T) {
+	c := newCluster(t, 1, "", "", "", "")
+	c.topic("a", 40, 3)
+	c.settle()
+	had := c.replicasOn(1)
+	c.log.apply(t, meta.DrainNode(c.now, 1, true))
+	for range 5 {
+		c.second()
+	}
+	if n := c.ledBy(1); n > 0 {
+		t.Errorf("a draining node leads %d partitions", n)
+	}
+	if said := strings.Join(Problems(c.view()), "\n"); !strings.Contains(said, "node 1 is draining: ") {
+		t.Errorf("problems: %s", said)
+	}
+	c.settle()
+	m := c.log.master(1)
+	if n := m.Nodes()[0]; !n.Drained || n.Replicas != 0 || c.copies != had {
+		t.Fatalf("drained %v, %d replicas left, %d of %d copied", n.Drained, n.Replicas, c.copies, had)
+	}
+	if p := Problems(c.view()); len(p) > 0 {
+		t.Fatalf("problems: %q", p)
+	}
+	if err := m.RemoveNode(t.Context(), 1, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestADrainWithoutAnotherNodeIsToldAndUndone(t *testing.T) {
+	c := newCluster(t, 1, "", "", "")
+	c.topic("a", 4, 3)
+	c.log.apply(t, meta.DrainNode(c.now, 1, true))
+	c.settle()
+	if said := strings.Join(Problems(c.view()), "\n"); c.reassigned != 0 || !strings.Contains(said, "4 replicas are left, and no other broker can take 4 of them") {
+		t.Fatalf("%d moved; problems: %s", c.reassigned, said)
+	}
+}
+
+func TestAFlappingNodeDoesNotDisturb(t *testing.T) {
+	c := newCluster(t, 1, "", "", "", "")
+	c.topic("a", 20, 3)
+	c.settle()
+	transfers := c.transfers
+	for range 200 {
+		c.kill(2)
+		c.run(2 * time.Second)
+		c.alive[2] = Seen{true, c.now}
+		c.run(2 * time.Second)
+	}
+	if c.states != 0 || c.reassigned != 0 || c.transfers-transfers > 0 {
+		t.Fatalf("%d states, %d moves, %d transfers", c.states, c.reassigned, c.transfers-transfers)
+	}
+}
+
+// What sees a minority does nothing, however long.
+func TestAMasterThatIsCutOffMovesNothing(t *testing.T) {
+	c := newCluster(t, 1, "", "", "", "", "")
+	c.topic("a", 20, 1)
+	for id := record.NodeID(2); id <= 4; id++ {
+		c.kill(id)
+	}
+	c.run(30 * time.Minute)
+	if c.states != 0 || c.reassigned != 0 {
+		t.Fatalf("%d states, %d moves", c.states, c.reassigned)
+	}
+	if p := Problems(c.view()); len(p) == 0 || !strings.Contains(p[0], "only 2 of 5 nodes are heard of") {
+		t.Fatalf("problems: %q", p)
+	}
+}
+
+func TestANewMasterWaitsByItsOwnClock(t *testing.T) {
+	c := newCluster(t, 1, "", "", "", "")
+	c.topic("a", 8, 3)
+	c.kill(2)
+	c.run(9 * time.Minute)
+	c.alive[2] = Seen{false, c.now} // as a master that has just become active has it
+	c.run(2 * time.Minute)
+	if c.reassigned != 0 {
+		t.Fatal("moved after two minutes")
+	}
+	delete(c.alive, 2) // and before it has heard of anybody
+	c.run(20 * time.Minute)
+	if c.reassigned != 0 {
+		t.Fatal("moved what nothing is known of")
+	}
+}
+
+func TestAMoveNotBegunIsGivenUpWhenTheNodeIsBack(t *testing.T) {
+	c := newCluster(t, 1, "", "", "", "")
+	c.topic("a", 8, 3)
+	c.settle()
+	c.kill(2)
+	c.now = c.now.Add(5 * time.Second)
+	c.log.apply(t, meta.SetNodeState(c.now, 2, meta.NodeDown))
+	c.now = c.now.Add(11 * time.Minute)
+	had := c.replicasOn(2)
+	for _, a := range Plan(c.view()) {
+		c.carry(a.(Reassign)) // nothing is copied yet
+	}
+	if c.replicasOn(2) != 0 || c.reassigned != had {
+		t.Fatalf("%d moves of %d", c.reassigned, had)
+	}
+	c.back(2, false)
+	for _, a := range Plan(c.view()) {
+		if r, ok := a.(Reassign); ok {
+			c.carry(r)
+		}
+	}
+	if c.replicasOn(2) != had {
+		t.Fatalf("%d of %d went back", c.replicasOn(2), had)
+	}
+	c.settle()
+	if c.copies != 0 {
+		t.Fatalf("%d copied", c.copies)
+	}
+}
+
+func TestSickNodesGiveUpTheirLeaders(t *testing.T) {
+	c := newCluster(t, 1, "", "", "")
+	c.topic("a", 9, 3)
+	c.settle()
+	v := c.view()
+	v.Sick = map[record.NodeID]bool{1: true}
+	led := c.ledBy(1)
+	plan := Plan(v)
+	if len(plan) != led || led == 0 {
+		t.Fatalf("node 1 leads %d, plan %v", led, plan)
+	}
+	v.Behind = func(record.TopicPartition, record.NodeID) bool { return true }
+	if plan := Plan(v); len(plan) != 0 {
+		t.Fatalf("leaders go to replicas that lack something: %v", plan)
+	}
+	v.Behind = nil
+	v.Tried = func(record.TopicPartition) bool { return true }
+	if plan := Plan(v); len(plan) != 0 {
+		t.Fatalf("what was tried is tried again at once: %v", plan)
+	}
+}
+
+// Any cluster comes to rest: whatever is killed, comes back with or without its
+// disk, drains or is added, and then everything is as it should be.
+func TestClustersComeToRest(t *testing.T) {
+	seeds := 80
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { storm(t, uint64(seed)) })
+	}
+}
+
+func storm(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	zones := make([]string, 4+rng.IntN(5))
+	for i := range zones {
+		zones[i] = fmt.Sprint(rng.IntN(1 + rng.IntN(3)))
+	}
+	c := newCluster(t, seed, zones...)
+	c.config.ReplaceAfter = time.Minute
+	c.topic("a", 1+rng.IntN(20), 3)
+	c.topic("b", 1+rng.IntN(10), 1+rng.IntN(3))
+	for range 60 {
+		c.fate(rng, len(zones))
+		c.run(time.Duration(rng.IntN(60)) * time.Second)
+	}
+	for _, id := range sortedNodes(c.log.image()) {
+		c.back(id, false)
+		if c.log.image().Nodes[id].Drain && rng.IntN(2) == 0 {
+			c.log.apply(t, meta.DrainNode(c.now, id, false))
+		}
+	}
+	c.settle()
+	atRest(c)
+}
+
+// fate does something to one node.
+func (c *cluster) fate(rng *rand.Rand, n int) {
+	id := record.NodeID(1 + rng.IntN(n))
+	down, draining := 0, 0
+	for _, n := range c.log.image().Nodes {
+		if !c.alive[n.ID].Alive {
+			down++
+		}
+		if n.Drain {
+			draining++
+		}
+	}
+	switch what := rng.IntN(8); {
+	case what < 3 && down < (n-1)/2:
+		c.kill(id)
+	case what < 5:
+		c.back(id, false)
+	case what == 5 && down == 1: // more would lose data for good
+		c.back(id, c.mayLose(id))
+	case what == 6 && draining == 0:
+		c.tracef("drain %d", id)
+		c.log.apply(c.t, meta.DrainNode(c.now, id, true))
+	case what == 7:
+		c.tracef("undrain %d", id)
+		c.log.apply(c.t, meta.DrainNode(c.now, id, false))
+	}
+}
+
+// mayLose reports whether every partition on a node keeps a majority without it.
+func (c *cluster) mayLose(id record.NodeID) bool {
+	ok := true
+	c.each(func(_ record.TopicPartition, p *meta.Placement) {
+		left := 0
+		for _, r := range p.Replicas {
+			if r.Node != id && !r.Lost && c.alive[r.Node].Alive {
+				left++
+			}
+		}
+		ok = ok && 2*left > len(p.Replicas)
+	})
+	return ok
+}
+
+// atRest asserts that everything is where it should be.
+func atRest(c *cluster) {
+	im := c.log.image()
+	free := 0
+	for _, n := range im.Nodes {
+		if n.State == meta.NodeDown {
+			c.fail("node %d is down", n.ID)
+		}
+		if !n.Drain {
+			free++
+		}
+	}
+	c.each(func(tp record.TopicPartition, p *meta.Placement) {
+		if p.Target != nil || p.Leaving != nil {
+			c.fail("partition %d is under way: %+v", tp.Partition, p)
+		}
+		for _, r := range p.Replicas {
+			if r.Lost || free >= len(p.Replicas) && im.Nodes[r.Node].Drain {
+				c.fail("partition %d: replica %+v; node %+v", tp.Partition, r, im.Nodes[r.Node])
+			}
+		}
+		if im.Nodes[c.leads[tp]].Drain && free > 0 && slices.ContainsFunc(p.Replicas, func(r meta.Replica) bool { return !im.Nodes[r.Node].Drain }) {
+			c.fail("partition %d is led by a draining node", tp.Partition)
+		}
+	})
+	for _, problem := range Problems(c.view()) {
+		if !strings.Contains(problem, "in one zone") && !strings.Contains(problem, "no other broker") {
+			c.fail("a problem is left: %s", problem)
+		}
+	}
+}
