@@ -183,7 +183,7 @@ func (tn *testNode) said() []string {
 	return slices.Clone(tn.changes)
 }
 
-func (tn *testNode) stop(t *testing.T) {
+func (tn *testNode) stop(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
