@@ -28,6 +28,9 @@ type Config struct {
 	Zone      string
 	Insecure  bool
 
+	ReplaceAfter        time.Duration
+	ReplicationThrottle int64 // bytes per second
+
 	// Listening addresses, host:port; port 0 takes a free one.
 	Kafka, HTTP, Peer string
 	// What others are told; empty: see Advertised.

@@ -42,6 +42,7 @@ const envPrefix = "TUBE_"
 // The sections, in the order in which they are shown.
 const (
 	sectionNode    = "Node"
+	sectionCluster = "Cluster"
 	sectionListen  = "Addresses"
 	sectionLog     = "Logging and diagnosis"
 	sectionTopics  = "Topics"
@@ -67,6 +68,9 @@ var settings = []Setting{
 	{"zone", sectionNode, "", "Where this node stands, for example a datacentre. Copies of a partition are spread over zones.", func(c *Config) value { return text{&c.Zone} }},
 	{"insecure", sectionNode, "false", "Allow listening beyond this machine without TLS and authentication. Anyone who reaches the addresses can then read, write and delete everything.", func(c *Config) value { return boolean{&c.Insecure} }},
 	{"shutdown-timeout", sectionNode, "30s", "Longest time a stop may take before what is left is cut off. Nothing acknowledged is lost either way.", func(c *Config) value { return duration{&c.ShutdownTimeout, 0, time.Hour} }},
+
+	{"replace-after", sectionCluster, "10m", "How long a node must be unreachable before what it stored is copied anew to other nodes. It counts as down after seconds; copying takes longer than most restarts.", func(c *Config) value { return duration{&c.ReplaceAfter, time.Second, year} }},
+	{"replication-throttle", sectionCluster, "0", "Most bytes per second that a node takes in when it copies partitions which the masters move. 0 means as fast as it can.", func(c *Config) value { return size{&c.ReplicationThrottle, 0, math.MaxInt64} }},
 
 	{"kafka", sectionListen, "127.0.0.1:9092", "Where Kafka clients connect.", func(c *Config) value { return address{&c.Kafka, true} }},
 	{"http", sectionListen, "127.0.0.1:9080", "Where the HTTP API, health and metrics are.", func(c *Config) value { return address{&c.HTTP, true} }},

@@ -439,9 +439,6 @@ func (n *Node) Stop(ctx context.Context) error {
 // release gives up what start took, as far as it came.
 func (n *Node) release() error {
 	var err error
-	for _, l := range n.listeners {
-		l.Close() // the doors have closed theirs already
-	}
 	if n.groups != nil {
 		n.groups.Stop()
 	}
@@ -453,6 +450,9 @@ func (n *Node) release() error {
 	}
 	if n.peers != nil {
 		err = errors.Join(err, n.peers.stop())
+	}
+	for _, l := range n.listeners {
+		l.Close() // the doors have closed theirs already
 	}
 	if n.cancel != nil {
 		n.cancel()

@@ -1,6 +1,149 @@
 package node
 
-import "context"
+import (
+	"context"
+	"time"
 
-// steer does what the active master has to.
-func (n *Node) steer(ctx context.Context) { <-ctx.Done() }
+	"connectrpc.com/connect"
+
+	"github.com/tube-mq/tube/internal/master"
+	"github.com/tube-mq/tube/internal/record"
+	peerv1 "github.com/tube-mq/tube/proto/tube/peer/v1"
+)
+
+// steering is what the active master remembers between two looks at the cluster.
+type steering struct {
+	seen map[record.NodeID]master.Seen
+	// tried are leaders that were asked to hand over, and when.
+	tried map[record.TopicPartition]time.Time
+}
+
+const (
+	steerEvery = 500 * time.Millisecond
+	// tryAgain is how long to wait before a leader is asked once more.
+	tryAgain = 10 * time.Second
+)
+
+// steer does what the active master has to, while this node's is: it looks at the
+// cluster, and carries out what the planner makes of it.
+func (n *Node) steer(ctx context.Context) {
+	s := steering{seen: map[record.NodeID]master.Seen{}, tried: map[record.TopicPartition]time.Time{}}
+	tick := time.NewTicker(steerEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.look(n)
+		g := n.host.Load().Group(metaGroup)
+		if g == nil || !g.Status().Leading {
+			clear(s.tried)
+			continue
+		}
+		plan := master.Plan(n.view(&s))
+		if len(plan) == 0 {
+			continue
+		}
+		n.carryOut(ctx, &s, plan)
+	}
+}
+
+// look notes who is heard of since when.
+func (s *steering) look(n *Node) {
+	now := time.Now()
+	for id := range n.meta.Image().Nodes {
+		alive := n.alive(id)
+		if old, ok := s.seen[id]; !ok || old.Alive != alive {
+			s.seen[id] = master.Seen{Alive: alive, Since: now}
+		}
+	}
+	for tp, at := range s.tried {
+		if now.Sub(at) > tryAgain {
+			delete(s.tried, tp)
+		}
+	}
+}
+
+// view is what the planner looks at.
+func (n *Node) view(s *steering) master.View {
+	im := n.meta.Image()
+	v := master.View{
+		Now: time.Now(), Image: im, Alive: map[record.NodeID]master.Seen{}, Leads: map[record.TopicPartition]record.NodeID{},
+		Tried:  func(tp record.TopicPartition) bool { _, ok := s.tried[tp]; return ok },
+		Config: master.PlannerConfig{ReplaceAfter: n.cfg.ReplaceAfter},
+	}
+	for id, seen := range s.seen {
+		if im.Nodes[id] != nil {
+			v.Alive[id] = seen
+		}
+	}
+	for id, t := range im.Topics {
+		for i := range t.Partitions {
+			if node, _ := n.leaders.of(t.Partitions[i].Group); node >= 0 {
+				v.Leads[record.TopicPartition{Topic: id, Partition: record.Partition(i)}] = node
+			}
+		}
+	}
+	return v
+}
+
+// carryOut proposes what is for the metadata, and asks leaders for the rest.
+func (n *Node) carryOut(ctx context.Context, s *steering, plan []master.Action) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	transfers, err := n.master.CarryOut(ctx, plan, n.cfg.ReplicationThrottle)
+	if err != nil {
+		n.logger.Debug("plan not carried out yet", "err", err)
+		return
+	}
+	asks := map[record.NodeID]*peerv1.HandOverRequest{}
+	im := n.meta.Image()
+	for _, t := range transfers {
+		s.tried[t.TopicPartition] = time.Now()
+		p := im.Partition(t.TopicPartition)
+		if p == nil {
+			continue
+		}
+		to, ok := p.Hosted(t.To)
+		if !ok {
+			continue
+		}
+		if asks[t.From] == nil {
+			asks[t.From] = &peerv1.HandOverRequest{}
+		}
+		asks[t.From].Groups = append(asks[t.From].Groups, &peerv1.HandOver{Group: uint64(p.Group), Replica: uint64(to.ID)})
+	}
+	for node, ask := range asks {
+		n.askHandOver(ctx, node, ask)
+	}
+}
+
+func (n *Node) askHandOver(ctx context.Context, node record.NodeID, ask *peerv1.HandOverRequest) {
+	if node == n.id().Node {
+		_, _ = peerService{n: n}.HandOver(ctx, connect.NewRequest(ask))
+		return
+	}
+	c, err := n.peerClient(node)
+	if err == nil {
+		_, err = c.HandOver(ctx, connect.NewRequest(ask))
+	}
+	if err != nil {
+		n.logger.Debug("a leader was not asked to hand over", "node", node, "err", err)
+	}
+}
+
+// Problems implements rpc.Cluster for what concerns the whole cluster.
+func (n *Node) clusterProblems() []string {
+	if n.meta.Image().ClusterID == "" || n.master == nil {
+		return nil
+	}
+	s := steering{seen: map[record.NodeID]master.Seen{}}
+	s.look(n)
+	if im := n.meta.Image(); im.ClusterID == "" || im.Nodes[n.id().Node] == nil || len(im.Nodes) < 1 {
+		return nil
+	}
+	return master.Problems(n.view(&s))
+}
+
