@@ -177,6 +177,18 @@ func TestARebalanceFillsANewNodeWithWhatItIsDue(t *testing.T) {
 	}
 }
 
+func TestARebalanceLeavesAloneWhatMoves(t *testing.T) {
+	c, m := withTopic(t, 4, []record.NodeID{1, 2}, []record.NodeID{1, 2}, []record.NodeID{1, 2})
+	var specs []ReassignSpec
+	for i := range 3 {
+		specs = append(specs, ReassignSpec{"t", record.Partition(i), []record.NodeID{3, 2}})
+	}
+	m.Reassign(t.Context(), specs, 0, false)
+	if moves := Rebalance(c.image()); len(moves) != 0 {
+		t.Fatalf("%v", moves)
+	}
+}
+
 // Whatever a cluster looks like, a rebalance evens it out with no more copies
 // than the nodes have too many, keeps to zones, and has nothing left to do.
 func TestARebalanceEvensOutAnything(t *testing.T) {

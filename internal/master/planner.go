@@ -219,7 +219,7 @@ func (p *planner) gone(r meta.Replica) bool {
 
 // mayTake reports whether a node can be given replicas.
 func (p *planner) mayTake(n *meta.Node) bool {
-	return n.State == meta.NodeUp && !n.Drain && p.Alive[n.ID].Alive
+	return takes(n) && p.Alive[n.ID].Alive
 }
 
 // moves replaces what is gone and empties nodes that drain, as many partitions at
@@ -303,7 +303,7 @@ func (p *planner) cancel(pl *placed) (Action, bool) {
 	var nodes []record.NodeID
 	for _, r := range pl.Replicas {
 		n := p.Image.Nodes[r.Node]
-		if r.Lost || n == nil || n.Drain || n.State != meta.NodeUp || !p.Alive[r.Node].Alive {
+		if r.Lost || n == nil || !p.mayTake(n) {
 			return nil, false
 		}
 		nodes = append(nodes, r.Node)
