@@ -380,10 +380,125 @@ func TestLeadersGoBackInTheirTime(t *testing.T) {
 	}
 }
 
+// place makes topic "a" with its partitions on the given nodes.
+func (c *cluster) place(placement ...[]record.NodeID) record.TopicID {
+	id := record.NewTopicID()
+	c.log.apply(c.t, meta.CreateTopic(c.now, id, "a", placement, nil))
+	c.elect()
+	return id
+}
+
+// only are the moves of a plan: partition and nodes of each.
+func only(plan []Action) string {
+	var out []string
+	for _, a := range plan {
+		if r, ok := a.(Reassign); ok {
+			out = append(out, fmt.Sprintf("%d %v %s", r.Partition, r.Nodes, r.Cause))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func TestWhatHasTheFewestReplicasLeftIsReplacedFirst(t *testing.T) {
+	c := newCluster(t, 1, make([]string, 9)...)
+	c.place([]record.NodeID{9, 1, 2, 3, 4}, []record.NodeID{4, 8, 9, 5, 6})
+	c.config.MaxMoves = 1
+	c.kill(8)
+	c.kill(9)
+	c.run(9 * time.Minute)
+	c.now = c.now.Add(2 * time.Minute)
+	if got := only(Plan(c.view())); !strings.HasPrefix(got, "1 [4 ") || strings.Contains(got, "replace ") {
+		t.Fatalf("%s", got)
+	}
+}
+
+func TestTheDeadAreReplacedBeforeThoseThatDrain(t *testing.T) {
+	c := newCluster(t, 1, "", "", "", "")
+	c.place([]record.NodeID{1, 2, 3})
+	c.kill(3)
+	c.run(5 * time.Second)
+	c.log.apply(t, meta.DrainNode(c.now, 1, true))
+	c.alive[3] = Seen{false, c.now.Add(-time.Hour)}
+	c.log.apply(t, meta.SetNodeState(c.now, 4, meta.NodeUp))
+	if got := only(Plan(c.view())); got != "0 [1 2 4] replace" {
+		t.Fatalf("%s", got)
+	}
+}
+
+// The places that a node left when it was removed by force are filled by the
+// next one of its name, if there is no other.
+func TestEmptyPlacesAreFilled(t *testing.T) {
+	c := newCluster(t, 1, "", "", "")
+	c.topic("a", 4, 3)
+	c.kill(3)
+	c.log.apply(t, meta.RemoveNode(c.now, 3, true))
+	c.settle()
+	if c.reassigned != 0 {
+		t.Fatalf("%d moves to nowhere", c.reassigned)
+	}
+	c.inc[3]++
+	c.add(3, "")
+	c.settle()
+	if n := c.replicasOn(3); n != 4 || c.copies != 4 {
+		t.Fatalf("%d of 4, %d copied", n, c.copies)
+	}
+}
+
+func TestAMoveThatLedBackIsNotGivenUp(t *testing.T) {
+	c := newCluster(t, 1, "", "", "", "")
+	id := c.place([]record.NodeID{1, 2, 3})
+	tp := record.TopicPartition{Topic: id}
+	for _, nodes := range [][]record.NodeID{{1, 2, 4}, {1, 2, 3}} {
+		c.log.apply(t, meta.Reassign(c.now, []meta.Move{{TopicPartition: tp, Nodes: nodes, Cause: meta.CauseReplace}}, 0))
+	}
+	if plan := Plan(c.view()); len(plan) != 0 {
+		t.Fatalf("%v", plan)
+	}
+}
+
+// A node that has registered with another master is heard of here a little later.
+func TestANodeJustRegisteredIsNotTakenForDown(t *testing.T) {
+	c := newCluster(t, 1, "", "", "")
+	c.kill(2)
+	c.run(10 * time.Second)
+	c.register(2, "", meta.RegisterNode)
+	c.now = c.now.Add(time.Second)
+	if plan := Plan(c.view()); len(plan) != 0 {
+		t.Fatalf("%v", plan)
+	}
+	c.now = c.now.Add(3 * time.Second)
+	if plan := Plan(c.view()); len(plan) != 1 || plan[0] != (SetState{2, meta.NodeDown}) {
+		t.Fatalf("%v", plan)
+	}
+}
+
+func TestLeadersMoveFewAtATimeAndNotWhileReplicasDo(t *testing.T) {
+	c := newCluster(t, 1, "", "", "", "")
+	var placement [][]record.NodeID
+	for range 50 {
+		placement = append(placement, []record.NodeID{1, 2, 3})
+	}
+	id := c.place(placement...)
+	for i := range placement {
+		c.leads[record.TopicPartition{Topic: id, Partition: record.Partition(i)}] = 2
+	}
+	c.now = c.now.Add(time.Minute)
+	c.log.apply(t, meta.Reassign(c.now, []meta.Move{{TopicPartition: record.TopicPartition{Topic: id}, Nodes: []record.NodeID{1, 2, 4}}}, 0))
+	plan := Plan(c.view())
+	if len(plan) != 20 {
+		t.Fatalf("%d at a time", len(plan))
+	}
+	for _, a := range plan {
+		if a.(TransferLeader).Partition == 0 {
+			t.Fatalf("%+v", a)
+		}
+	}
+}
+
 // Any cluster comes to rest: whatever is killed, comes back with or without its
 // disk, drains or is added, and then everything is as it should be.
 func TestClustersComeToRest(t *testing.T) {
-	seeds := 80
+	seeds := 40
 	if testing.Short() {
 		seeds = 10
 	}
