@@ -20,7 +20,7 @@ const preferredFactor = 3
 // only if there are not enough others, and never half of a partition or more.
 // It depends on the image and the seed alone: the seed decides between equals.
 func Place(im *meta.Image, n, factor int, seed uint64) ([][]record.NodeID, error) {
-	f := newFleet(im, seed, func(n *meta.Node) bool { return !n.Drain && n.State != meta.NodeDraining })
+	f := newFleet(im, seed, stays)
 	if factor == -1 {
 		factor = min(preferredFactor, len(f.nodes))
 	}
@@ -33,7 +33,7 @@ func Place(im *meta.Image, n, factor int, seed uint64) ([][]record.NodeID, error
 		return nil, fmt.Errorf("%w: %d; of %d brokers %d are up and not draining", meta.ErrInvalidReplicas, factor, brokers, up)
 	}
 	if up >= factor {
-		f.leaveOut(func(l *load) bool { return l.node.State != meta.NodeUp })
+		f.leaveOut(func(l *load) bool { return !takes(l.node) })
 	}
 	out := make([][]record.NodeID, n)
 	for i := range out {
@@ -45,7 +45,7 @@ func Place(im *meta.Image, n, factor int, seed uint64) ([][]record.NodeID, error
 
 // DefaultFactor is the replication factor of a topic whose creator does not say.
 func DefaultFactor(im *meta.Image) int {
-	f := newFleet(im, 0, func(n *meta.Node) bool { return !n.Drain && n.State != meta.NodeDraining })
+	f := newFleet(im, 0, stays)
 	return max(1, min(preferredFactor, len(f.nodes)))
 }
 
@@ -116,10 +116,16 @@ func (l *load) take(n int) {
 	l.zone.replicas += n
 }
 
+// takes reports whether a node can be given replicas: one that drains is not up.
+func takes(n *meta.Node) bool { return n.State == meta.NodeUp }
+
+// stays reports whether a node will take replicas once it is up.
+func stays(n *meta.Node) bool { return !n.Drain }
+
 func (f *fleet) up() int {
 	n := 0
 	for _, l := range f.nodes {
-		if l.node.State == meta.NodeUp {
+		if takes(l.node) {
 			n++
 		}
 	}

@@ -17,7 +17,7 @@ type PlannerConfig struct {
 	// ReplaceAfter is how long a node is not heard of before its replicas are
 	// made anew on others. Default 10 min.
 	ReplaceAfter time.Duration
-	// MaxMoves is how many partitions may be copied at once. Default 20.
+	// MaxMoves is how many partitions plans may have under way at once. Default 20.
 	MaxMoves int
 	// MaxTransfers is how many leaders are moved by one plan. Default 20.
 	MaxTransfers int
@@ -219,7 +219,7 @@ func (p *planner) gone(r meta.Replica) bool {
 
 // mayTake reports whether a node can be given replicas.
 func (p *planner) mayTake(n *meta.Node) bool {
-	return n.State == meta.NodeUp && !n.Drain && p.Alive[n.ID].Alive
+	return takes(n) && p.Alive[n.ID].Alive
 }
 
 // moves replaces what is gone and empties nodes that drain, as many partitions at
@@ -231,7 +231,7 @@ func (p *planner) moves() []Action {
 		switch {
 		case !pl.quorum: // nothing can be changed about it, so it is nobody's turn either
 		case pl.Target != nil:
-			if p.canReach(pl) {
+			if planned(pl) && p.canReach(pl) {
 				room--
 			}
 			due = append(due, pl)
@@ -246,7 +246,7 @@ func (p *planner) moves() []Action {
 	var out []Action
 	var f *fleet // made when it is needed
 	for _, pl := range due {
-		underWay := pl.Target != nil && p.canReach(pl)
+		underWay := planned(pl) && p.canReach(pl)
 		if !underWay && room <= 0 {
 			continue
 		}
@@ -273,6 +273,12 @@ func (p *planner) moves() []Action {
 	return out
 }
 
+// planned reports whether a plan began the move under way. What people asked for
+// does not keep what is urgent waiting.
+func planned(pl *placed) bool {
+	return pl.Target != nil && (pl.Cause == meta.CauseReplace || pl.Cause == meta.CauseDrain)
+}
+
 // canReach reports whether all that are to copy are there.
 func (p *planner) canReach(pl *placed) bool {
 	return !slices.ContainsFunc(pl.Target, func(r meta.Replica) bool { return !r.Lost && !p.Alive[r.Node].Alive })
@@ -291,13 +297,13 @@ func spare(pl *placed) int { return pl.left - len(pl.Replicas)/2 - 1 }
 // cancel gives up a move that the plan began when its reason is gone and nothing
 // was copied yet.
 func (p *planner) cancel(pl *placed) (Action, bool) {
-	if pl.Target == nil || pl.Cause != meta.CauseReplace && pl.Cause != meta.CauseDrain || p.Begun(pl.TopicPartition) {
+	if !planned(pl) || p.Begun(pl.TopicPartition) {
 		return nil, false
 	}
 	var nodes []record.NodeID
 	for _, r := range pl.Replicas {
 		n := p.Image.Nodes[r.Node]
-		if r.Lost || n == nil || n.Drain || n.State != meta.NodeUp || !p.Alive[r.Node].Alive {
+		if r.Lost || n == nil || !p.mayTake(n) {
 			return nil, false
 		}
 		nodes = append(nodes, r.Node)

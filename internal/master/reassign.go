@@ -88,7 +88,7 @@ func checkTarget(im *meta.Image, p *meta.Placement, nodes []record.NodeID) error
 		if _, ok := p.Hosted(id); ok {
 			continue
 		}
-		if n := im.Nodes[id]; n.State != meta.NodeUp || n.Drain {
+		if n := im.Nodes[id]; !takes(n) {
 			return fmt.Errorf("%w: node %d is %s and takes no new replicas", meta.ErrInvalidPlacement, id, n.State)
 		}
 	}

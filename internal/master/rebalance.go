@@ -46,7 +46,7 @@ type balanced struct {
 }
 
 func newBalancer(im *meta.Image) *balancer {
-	b := &balancer{im: im, on: map[record.NodeID][]*balanced{}, fleet: newFleet(im, 0, func(n *meta.Node) bool { return n.State == meta.NodeUp && !n.Drain })}
+	b := &balancer{im: im, on: map[record.NodeID][]*balanced{}, fleet: newFleet(im, 0, takes)}
 	for _, t := range im.Topics {
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
@@ -160,7 +160,7 @@ func changeFactor(im *meta.Image, t *meta.Topic, n int) ([]meta.Move, error) {
 	if brokers := len(im.Brokers()); n < 1 || n > brokers {
 		return nil, fmt.Errorf("%w: %d; there are %d brokers", meta.ErrInvalidReplicas, n, brokers)
 	}
-	f := newFleet(im, 0, func(n *meta.Node) bool { return n.State == meta.NodeUp && !n.Drain })
+	f := newFleet(im, 0, takes)
 	var out []meta.Move
 	for i := range t.Partitions {
 		p := &t.Partitions[i]

@@ -97,7 +97,7 @@ func hasMajority(im *meta.Image, p *meta.Placement) bool {
 // restored are the survivor's node and the best others, up to as many replicas
 // as there were.
 func restored(im *meta.Image, p *meta.Placement, survivor record.NodeID) []record.NodeID {
-	f := newFleet(im, 0, func(n *meta.Node) bool { return n.State == meta.NodeUp && !n.Drain })
+	f := newFleet(im, 0, takes)
 	var nodes []record.NodeID
 	if survivor >= 0 {
 		nodes = append(nodes, survivor)

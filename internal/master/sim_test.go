@@ -140,7 +140,7 @@ func (c *cluster) carry(a Reassign) {
 func (c *cluster) moving() []record.TopicPartition {
 	var out []record.TopicPartition
 	c.each(func(tp record.TopicPartition, p *meta.Placement) {
-		if p.Target != nil && p.Cause != meta.CauseNewDisk && c.quorum(p) && c.all(p.Target) {
+		if (p.Cause == meta.CauseReplace || p.Cause == meta.CauseDrain) && c.quorum(p) && c.all(p.Target) {
 			out = append(out, tp)
 		}
 	})

@@ -216,10 +216,26 @@ func TestEventsAreKeptAndBounded(t *testing.T) {
 func FuzzMeta(f *testing.F) {
 	f.Add(CreateTopic(now, record.TopicID{1}, "t", one(1), nil), []byte{})
 	f.Add(AlterConfig(now, record.TopicID{}, true, map[string]string{"retention.ms": "1"}, nil), New().Snapshot())
+	tp := record.TopicPartition{Topic: record.TopicID{1}}
+	state := New()
+	state.Apply(1, Bootstrap(now, "c", Founder{Node: 1, Replica: 1}))
+	for id := record.NodeID(1); id <= 3; id++ {
+		state.Apply(1, RegisterNode(now, Node{ID: id, Incarnation: "a", Kafka: "x:1", Roles: []string{RoleMaster, RoleBroker}}))
+	}
+	state.Apply(5, CreateTopic(now, tp.Topic, "t", one(1, 2), nil))
+	state.Apply(6, Reassign(now, []Move{{tp, []record.NodeID{1, 3}, CauseRequest}}, 0))
+	for _, command := range [][]byte{
+		PlacementDone(now, []Members{{tp, []record.ReplicaID{FirstReplica}}}), CancelReassign(now, []record.TopicPartition{tp}),
+		UnsafeRecover(now, tp, 1, []record.NodeID{1, 2}), RemoveNode(now, 2, true), DrainNode(now, 1, true),
+		ReplaceNode(now, Node{ID: 1, Incarnation: "b", Kafka: "x:1"}), Reassign(now, []Move{{tp, []record.NodeID{2, 3}, CauseRequest}}, 9),
+	} {
+		f.Add(command, state.Snapshot())
+	}
 	f.Fuzz(func(t *testing.T, command, snapshot []byte) {
 		m := New()
 		m.Apply(1, command)
 		_ = m.Restore(snapshot)
+		m.Apply(2, command)
 		if err := New().Restore(m.Snapshot()); err != nil {
 			t.Fatalf("a state does not read back: %v", err)
 		}

@@ -207,6 +207,7 @@ func (m *Machine) cancelReassign(im *Image, now time.Time, c *metapb.CancelReass
 func (m *Machine) placementDone(im *Image, now time.Time, c *metapb.PlacementDone) Result {
 	ms := im.moves()
 	var causes []string
+	var left []record.NodeID // draining nodes that something has left
 	for _, done := range c.GetPartitions() {
 		tp, p, err := ms.find(done.GetTopic(), done.GetPartition())
 		if err == nil {
@@ -223,6 +224,11 @@ func (m *Machine) placementDone(im *Image, now time.Time, c *metapb.PlacementDon
 			continue
 		}
 		cause := p.Cause
+		for _, r := range p.Replicas {
+			if n := im.Nodes[r.Node]; n != nil && n.Drain && !slices.Contains(left, r.Node) {
+				left = append(left, r.Node)
+			}
+		}
 		e := ms.edit.placement(tp)
 		e.Replicas, e.Target, e.Leaving, e.Throttle, e.Cause = e.Target, nil, nil, 0, ""
 		if !slices.Contains(causes, cause) {
@@ -231,6 +237,11 @@ func (m *Machine) placementDone(im *Image, now time.Time, c *metapb.PlacementDon
 		ms.changed(tp, cause)
 	}
 	m.noteMoves(now, ms, causes, "replicas-moved", "replicas of %s have moved: %s (%s)")
+	for _, node := range left {
+		if len(im.namedBy(node)) == 0 {
+			m.note(now, "node-drained", fmt.Sprintf("node %d", node), "node %d is drained: no replicas are left on it, and it can be removed", node)
+		}
+	}
 	return Result{Items: ms.items}
 }
 

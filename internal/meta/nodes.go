@@ -140,7 +140,7 @@ func (m *Machine) forget(n *Node) {
 // lose takes all of a node's replicas for lost. renew: it gets new ones in their
 // place, where there is something left to copy from.
 func (m *Machine) lose(im *Image, now time.Time, node record.NodeID, renew bool) {
-	var moving, gone []string
+	var moving, stuck, gone []string
 	e := edit(im)
 	for _, id := range sortedTopics(im) {
 		for i := range im.Topics[id].Partitions {
@@ -152,17 +152,23 @@ func (m *Machine) lose(im *Image, now time.Time, node record.NodeID, renew bool)
 			had := slices.ContainsFunc(p.Replicas, func(r Replica) bool { return r.Node == node && !r.Lost })
 			p.Replicas = lost(p.Replicas, node)
 			p.Leaving = without(p.Leaving, node)
-			left := len(present(p.Replicas)) > 0
-			if had && !left {
+			left := len(present(p.Replicas))
+			switch {
+			case had && left == 0:
 				gone = append(gone, name)
+			case had && 2*left <= len(p.Replicas):
+				stuck = append(stuck, name)
 			}
-			if m.renew(p, node, renew, left) {
+			if m.renew(p, node, renew, left > 0) {
 				moving = append(moving, name)
 			}
 		}
 	}
 	if len(moving) > 0 {
 		m.note(now, "replicas-moving", fmt.Sprintf("node %d", node), "%s copied to node %d again: %s", count(len(moving), "partition is", "partitions are"), node, firstNames(moving))
+	}
+	if len(stuck) > 0 {
+		m.note(now, "majority-lost", fmt.Sprintf("node %d", node), "%s lost the majority of the replicas with those of node %d, and can only go on by an unsafe recovery: %s", count(len(stuck), "partition", "partitions"), node, firstNames(stuck))
 	}
 	if len(gone) > 0 {
 		m.note(now, "data-lost", fmt.Sprintf("node %d", node), "%s of which node %d had the only replica may be lost: %s; bring the old data folder back as another cluster to read it, or start them empty with an unsafe recovery", count(len(gone), "partition", "partitions"), node, firstNames(gone))

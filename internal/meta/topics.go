@@ -44,8 +44,27 @@ func (m *Machine) createTopic(im *Image, now time.Time, c *metapb.CreateTopic) R
 	t := &Topic{ID: id, Name: name, Overrides: overrides, Config: cfg, Partitions: placements, Created: now}
 	im.setTopic(t)
 	m.metrics[metricName(name)] = name
-	m.note(now, "topic-created", "topic "+name, "topic %s was created with %d partitions, replication factor %d", name, len(placements), len(placements[0].Replicas))
+	m.note(now, "topic-created", "topic "+name, "topic %s was created with %s, replication factor %d%s", name, count(len(placements), "partition", "partitions"), len(placements[0].Replicas), im.reservations(placements))
 	return Result{Topic: t}
+}
+
+// reservations says what is short of the best about new placements.
+func (im *Image) reservations(placements []Placement) string {
+	text, down := "", 0
+	if brokers := len(im.Brokers()); len(placements[0].Replicas) == brokers && brokers < 3 {
+		text += fmt.Sprintf("; the cluster has %s", count(brokers, "broker", "brokers"))
+	}
+	for _, p := range placements {
+		for _, r := range p.Replicas {
+			if im.Nodes[r.Node].State == NodeDown {
+				down++
+			}
+		}
+	}
+	if down > 0 {
+		text += fmt.Sprintf("; %s on nodes that are down", count(down, "replica is", "replicas are"))
+	}
+	return text
 }
 
 // setTopic puts a topic in, in maps of its own.

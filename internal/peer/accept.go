@@ -2,6 +2,7 @@ package peer
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ type inbound struct {
 	framed bool // a whole frame came: the reader's own
 }
 
-// take takes a connection over from the HTTP server and serves it.
+// take takes a connection over from the HTTP server.
 func (t *Transport) take(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor != 1 || r.Method != http.MethodPost || !strings.EqualFold(r.Header.Get("Upgrade"), upgradeTo) {
 		http.Error(w, "this path wants POST with an upgrade of HTTP/1.1 to "+upgradeTo, http.StatusUpgradeRequired)
@@ -43,37 +44,33 @@ func (t *Transport) take(w http.ResponseWriter, r *http.Request) {
 		t.log.Error("cannot take over a peer's connection", "err", err)
 		return
 	}
-	defer func() { _ = conn.Close() }()
 	setKeepAlive(conn)
 	in := &inbound{t: t, conn: conn, done: make(chan struct{})}
-	defer close(in.done)
-	if !t.enter(in) {
-		return
-	}
-	defer t.running.Done()
-	defer t.forget(in)
+	early, _ := rw.Peek(rw.Reader.Buffered()) // what the HTTP server read too much
 
-	self := t.cfg.Self()
-	if refusal := t.admit(in, r, self); refusal != "" {
-		in.answer(refuse(refusal))
-		return
-	}
-	if !in.answer(welcome(self)) {
-		return
-	}
-	in.receive(rw.Reader)
-}
-
-// enter makes Stop know of a connection, unless that has begun.
-func (t *Transport) enter(in *inbound) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stopped {
-		return false
+		_ = conn.Close()
+		return
 	}
-	t.running.Add(1)
 	t.inbounds[in] = struct{}{}
-	return true
+	// Not the goroutine of the HTTP server, which would swallow a panic of Receive.
+	t.running.Go(func() { in.run(r, bytes.Clone(early)) })
+}
+
+func (in *inbound) run(r *http.Request, early []byte) {
+	defer close(in.done)
+	defer in.t.forget(in)
+	defer func() { _ = in.conn.Close() }()
+	self := in.t.cfg.Self()
+	if refusal := in.t.admit(in, r, self); refusal != "" {
+		in.answer(refuse(refusal))
+		return
+	}
+	if in.answer(welcome(self)) {
+		in.receive(early)
+	}
 }
 
 func (t *Transport) forget(in *inbound) {
@@ -98,6 +95,7 @@ func (t *Transport) admit(in *inbound, r *http.Request, self Identity) string {
 	if refusal := notOf(r.TLS, in.id.Node); refusal != "" {
 		return refusal
 	}
+	asked := t.removals.Load()
 	if err := t.cfg.Refuse(in.id); err != nil {
 		return err.Error()
 	}
@@ -106,6 +104,12 @@ func (t *Transport) admit(in *inbound, r *http.Request, self Identity) string {
 		// In order for one sender: the last of the old connection is received first.
 		_ = previous.conn.Close()
 		<-previous.done
+	}
+	// A node that was removed meanwhile had no connection yet that would be closed.
+	if refusal == "" && asked != t.removals.Load() {
+		if err := t.cfg.Refuse(in.id); err != nil {
+			return err.Error()
+		}
 	}
 	return refusal
 }
@@ -124,6 +128,9 @@ func (t *Transport) replace(in *inbound) (previous *inbound, refusal string) {
 	}
 	in.src, in.since, s.current = s, t.now(), in
 	s.stamp.Store(0) // of another process's clock, perhaps
+	if l := t.links[in.id.Node]; l != nil {
+		l.hurry() // a node that dials is there to be dialled
+	}
 	return previous, ""
 }
 
@@ -150,9 +157,8 @@ func (in *inbound) answer(resp *http.Response) bool {
 }
 
 // receive hands frames on until the connection ends.
-func (in *inbound) receive(r *bufio.Reader) {
-	early, _ := r.Peek(r.Buffered()) // what the HTTP server read too much
-	frames := newFrameReader(io.MultiReader(strings.NewReader(string(early)), in), in.t.cfg.MaxFrameBytes)
+func (in *inbound) receive(early []byte) {
+	frames := newFrameReader(io.MultiReader(bytes.NewReader(early), in), in.t.cfg.MaxFrameBytes)
 	defer frames.close()
 	s := in.src
 	for {
@@ -198,7 +204,7 @@ func (in *inbound) ended(err error) {
 		in.t.log.Error("peer payload damaged: rejected by checksum", "peer", in.id.Node, "err", err)
 	case errors.Is(err, errMalformed):
 		in.src.damaged.Add(1)
-		in.t.log.Error("peer's connection closed", "peer", in.id.Node, "err", err)
+		in.t.log.Error("peer sent what is no frame: connection closed", "peer", in.id.Node, "err", err)
 	default:
 		in.t.log.Debug("peer's connection ended", "peer", in.id.Node, "err", err)
 	}

@@ -1,9 +1,11 @@
 package peer
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,7 +20,7 @@ func (t *Transport) newServer() *http.Server {
 		ReadHeaderTimeout: handshakeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(t.log.Handler(), slog.LevelWarn),
+		ErrorLog:          log.New(complaints{t.log}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return t.ctx },
 	}
 	s.Protocols.SetHTTP1(true)
@@ -28,6 +30,18 @@ func (t *Transport) newServer() *http.Server {
 		s.TLSConfig = t.serverTLS()
 	}
 	return s
+}
+
+// complaints logs what net/http complains of.
+type complaints struct{ log *slog.Logger }
+
+func (c complaints) Write(b []byte) (int, error) {
+	level := slog.LevelError // for one, panics of handlers
+	if bytes.Contains(b, []byte("TLS handshake error")) {
+		level = slog.LevelDebug // a peer logs it itself, once; who else connects is no matter
+	}
+	c.log.Log(context.Background(), level, "peer listener: "+string(bytes.TrimSpace(b)))
+	return len(b), nil
 }
 
 func (t *Transport) serveHTTP(w http.ResponseWriter, r *http.Request) {

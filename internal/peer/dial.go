@@ -45,6 +45,8 @@ type link struct {
 
 	// finishing is closed when the link shall end after writing what waits.
 	finishing chan struct{}
+	// soon holds a token when the peer is known to be there: do not wait to dial.
+	soon chan struct{}
 
 	mu       sync.Mutex
 	finished bool
@@ -53,13 +55,13 @@ type link struct {
 
 	sentFrames, sentBytes atomic.Int64
 
-	complaints map[string]bool // texts logged since the last connection; run's own
+	complaints map[string]bool // logged since a connection last held; run's own
 }
 
 func newLink(t *Transport, node record.NodeID, addr string, src *source) *link {
 	l := &link{
 		t: t, node: node, addr: addr, src: src, queue: newQueue(t.cfg.QueueBytes), client: t.newClient(&node),
-		done: make(chan struct{}), finishing: make(chan struct{}), complaints: map[string]bool{},
+		done: make(chan struct{}), finishing: make(chan struct{}), soon: make(chan struct{}, 1), complaints: map[string]bool{},
 	}
 	l.ctx, l.cancel = context.WithCancel(t.ctx)
 	return l
@@ -81,6 +83,14 @@ func (l *link) finish() {
 	}
 }
 
+// hurry cuts the wait before the next attempt short.
+func (l *link) hurry() {
+	select {
+	case l.soon <- struct{}{}:
+	default:
+	}
+}
+
 func (l *link) setConn(conn net.Conn, since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,17 +107,20 @@ func (l *link) run() {
 	}()
 	backoff, cutOff := backoffMin, time.Now()
 	for l.ctx.Err() == nil {
+		soon := l.soon
 		conn, err := l.connect()
 		if err == nil {
 			began := time.Now()
 			l.setConn(conn, began)
 			l.queue.accept()
-			clear(l.complaints)
 			l.t.log.Info("connected to peer", "peer", l.node, "address", l.addr)
 			err = l.use(conn)
 			l.setConn(nil, time.Time{})
 			if cutOff = time.Now(); cutOff.Sub(began) > backoffMax {
 				backoff = backoffMin
+				clear(l.complaints)
+			} else {
+				soon = nil // or two nodes that cannot keep a connection would drive each other
 			}
 		}
 		if errors.Is(err, errFinished) {
@@ -117,11 +130,17 @@ func (l *link) run() {
 			l.queue.refuse()
 		}
 		l.complain(err)
-		select {
-		case <-time.After(backoff/2 + rand.N(backoff/2)):
-		case <-l.ctx.Done():
-		}
+		l.pause(backoff, soon)
 		backoff = min(2*backoff, backoffMax)
+	}
+}
+
+// pause waits before the next attempt.
+func (l *link) pause(backoff time.Duration, soon <-chan struct{}) {
+	select {
+	case <-time.After(backoff/2 + rand.N(backoff/2)):
+	case <-soon:
+	case <-l.ctx.Done():
 	}
 }
 

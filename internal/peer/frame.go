@@ -37,8 +37,8 @@ const (
 )
 
 var (
-	errDamaged   = errors.New("peer payload damaged: rejected by checksum")
-	errMalformed = errors.New("peer sent a malformed frame")
+	errDamaged   = errors.New("the CRC32C of a frame does not fit")
+	errMalformed = errors.New("malformed frame")
 )
 
 // Frame is one message. Its parts, one after the other, are its body; they must
@@ -209,7 +209,7 @@ func (r *frameReader) next() (kind byte, buf *record.Buffer, body []byte, err er
 		return 0, nil, nil, err
 	}
 	if got = crc32.Update(got, record.Castagnoli, body); got != sum {
-		return 0, nil, nil, fmt.Errorf("%w (kind %d, %d bytes, CRC32C %08x, want %08x)", errDamaged, kind, size, got, sum)
+		return 0, nil, nil, fmt.Errorf("%w: kind %d, %d bytes, %08x where the header says %08x", errDamaged, kind, size, got, sum)
 	}
 	return kind, buf, body, nil
 }

@@ -143,7 +143,7 @@ func newNode(n *network, node record.NodeID, change func(*Config)) *testNode {
 		OnUp:    func(node record.NodeID) { tn.note(&tn.changes, fmt.Sprint("up ", node)) },
 		OnDown:  func(node record.NodeID) { tn.note(&tn.changes, fmt.Sprint("down ", node)) },
 		OnPause: func(d time.Duration) { tn.note(&tn.changes, fmt.Sprint("paused ", d)) },
-		Logger:  slog.New(slog.NewTextHandler(tn.logs, nil)),
+		Logger:  slog.New(slog.NewTextHandler(tn.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
 		change(&cfg)

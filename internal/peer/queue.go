@@ -1,8 +1,6 @@
 package peer
 
-import (
-	"sync"
-)
+import "sync"
 
 // frameOverhead is what a frame costs beside its body, so that a queue of empty
 // frames has an end too.
@@ -113,10 +111,4 @@ func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
-}
-
-func (q *queue) isClosed() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.closed
 }

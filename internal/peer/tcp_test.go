@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -77,6 +78,78 @@ func TestMutualTLSOverSockets(t *testing.T) {
 	eventually(t, "all frames came", func() bool { return len(b.got()) == 20 })
 	if b.got()[19] != "1 1 x"+body {
 		t.Error("the frame changed on the way")
+	}
+}
+
+// Everything at once: senders, breaks, peers that leave and come, and a stop in
+// the middle. No frame is released twice or never, and each sender's stay in order.
+func TestOrderAndReleasesHoldUnderChaos(t *testing.T) {
+	record.PoisonReleased(true)
+	defer record.PoisonReleased(false)
+	var mu sync.Mutex
+	last, came := map[byte]uint64{}, 0
+	a := onTCP(t, 1, func(c *Config) { c.QueueBytes = 1 << 20 })
+	b := onTCP(t, 2, func(c *Config) {
+		c.Receive = func(_ record.NodeID, kind byte, _ *record.Buffer, body []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			n := binary.LittleEndian.Uint64(body)
+			if n <= last[kind] {
+				t.Errorf("sender %d: frame %d after frame %d", kind, n, last[kind])
+			}
+			last[kind] = n
+			came++
+		}
+	})
+	peers(a, b)
+	const senders, frames = 4, 4000
+	var sent tally
+	var sending, breaking sync.WaitGroup
+	done := make(chan struct{})
+	for s := range senders {
+		sending.Go(func() {
+			for i := range frames {
+				body := make([]byte, 8+(i%100)*700)
+				binary.LittleEndian.PutUint64(body, uint64(i+1))
+				f := sent.frame(byte(s + 1))
+				f.Parts = [][]byte{body[:5], body[5:]}
+				if !a.Send(2, f) {
+					time.Sleep(time.Millisecond) // a pace, so that some come through
+				}
+			}
+		})
+	}
+	breaking.Go(func() {
+		for i := 0; !isClosed(done); i++ {
+			switch i % 3 {
+			case 0:
+				a.sever(2)
+			case 1:
+				a.SetPeers(nil)
+				a.SetPeers(map[record.NodeID]string{2: b.addr})
+			case 2:
+				b.sever(1)
+			}
+			time.Sleep(30 * time.Millisecond)
+		}
+	})
+	sending.Wait()
+	close(done)
+	breaking.Wait()
+	a.stop(t)
+	b.stop(t)
+	sent.check(t)
+	if came < 1000 {
+		t.Errorf("only %d of %d frames came", came, senders*frames)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -69,6 +69,7 @@ func TestPeersGoUpAndDown(t *testing.T) {
 		if at, ok := a.LastHeard(2); !ok || at.After(stopped) || stopped.Sub(at) > 200*time.Millisecond {
 			t.Errorf("last heard %v before the stop", stopped.Sub(at))
 		}
+		settle(10 * time.Second) // node 1 dials once a second at most by now
 		again := newNode(n, 2, nil)
 		again.id.Incarnation = "another"
 		if err := again.Serve(n.listen(again.addr)); err != nil {
@@ -76,7 +77,7 @@ func TestPeersGoUpAndDown(t *testing.T) {
 		}
 		defer again.stop(t)
 		peers(a, again)
-		settle(2 * time.Second)
+		settle(10 * time.Millisecond) // it dials, and so is dialled
 		a.Send(2, Frame{Kind: 1, Parts: [][]byte{[]byte("hello")}})
 		settle(100 * time.Millisecond)
 		if got := a.said(); !slices.Equal(got, []string{"up 2", "down 2", "up 2"}) {
