@@ -59,6 +59,7 @@ type node struct {
 	flags             []string
 	kafka, http, peer string // host:port
 	started           bool
+	prefix            []string // runs the program somewhere else, see network
 
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd has ended
@@ -95,7 +96,8 @@ func prepareNode(t *testing.T, dir string, flags ...string) *node {
 func (n *node) launch() {
 	n.t.Helper()
 	args := append([]string{"start", "--data", n.dir, "--kafka", n.kafka, "--http", n.http, "--peer", n.peer}, n.flags...)
-	n.cmd = exec.Command(tubeBinary, args...)
+	argv := append(append(slices.Clone(n.prefix), tubeBinary), args...)
+	n.cmd = exec.Command(argv[0], argv[1:]...)
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
 	n.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TUBE_") }) // settings
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -122,7 +124,7 @@ func (n *node) start() {
 }
 
 func (n *node) waitReady() error {
-	client := &http.Client{Timeout: time.Second}
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	for deadline := time.Now().Add(readyTimeout); time.Now().Before(deadline); {
 		resp, err := client.Get("http://" + n.http + "/readyz")
@@ -146,7 +148,7 @@ func (n *node) kill() {
 	if !n.started {
 		return
 	}
-	_ = n.cmd.Process.Kill()
+	_ = n.cmd.Process.Kill() // a paused process dies as well
 	<-n.exited
 	n.started = false
 }
