@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func (c *cluster) firstWrite(p *prober, partition int32, since time.Time) time.D
 	for i := 0; ctx.Err() == nil; i++ {
 		ask := c.running()
 		id := ask[i%len(ask)]
-		try, cancel := context.WithTimeout(ctx, 2*time.Second)
+		try, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		err = p.write(try, c, id, partition)
 		cancel()
 		if err == nil {
@@ -97,7 +98,7 @@ func TestKilledActiveMasterIsReplaced(t *testing.T) {
 		// A topic is created by way of whichever node, as soon as a master is active.
 		for deadline := time.Now().Add(30 * time.Second); ; {
 			adm, done := c.admin(ask)
-			_, err := adm.CreateTopic(timeout(t, 10*time.Second), 2, 2, nil, name)
+			_, err := adm.CreateTopic(timeout(t, 10*time.Second), 2, 3, nil, name)
 			done()
 			if err == nil {
 				break
@@ -158,9 +159,12 @@ func TestTwoOfThreeAreEnoughAndOneIsNot(t *testing.T) {
 		t.Error("one node of three acknowledged a write")
 	}
 	c.node(3).alive()
-	if !c.node(3).log.contains("waiting for a majority of the masters") {
-		t.Errorf("node 3 does not say what is missing: %s", c.node(3).log)
-	}
+	eventually(t, 15*time.Second, func() error {
+		if !c.node(3).log.contains("waiting for a majority of the masters") {
+			return errors.New("node 3 does not say what is missing")
+		}
+		return nil
+	})
 	c.start(1)
 	c.waitReady(1, 3)
 	l.flowing(200)

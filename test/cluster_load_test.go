@@ -24,6 +24,7 @@ type load struct {
 	partitions int
 	book       *ledger
 	stop       context.CancelFunc
+	given      context.Context // ends when a test has failed and nothing is waited for
 	wg         sync.WaitGroup
 	watchers   []*watcher
 
@@ -47,8 +48,9 @@ var lightLoad = loadConfig{writers: 3, every: 20 * time.Millisecond, bundle: 10,
 func (c *cluster) startLoad(topic string, partitions int, how loadConfig) *load {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{c: c, topic: topic, partitions: partitions, book: newLedger(), stop: cancel}
-	c.t.Cleanup(func() { cancel(); l.wg.Wait() })
+	given, giveUp := context.WithCancel(context.Background())
+	l := &load{c: c, topic: topic, partitions: partitions, book: newLedger(), stop: cancel, given: given}
+	c.t.Cleanup(func() { cancel(); giveUp(); l.wg.Wait() })
 	for w := range how.writers {
 		l.wg.Go(func() { l.write(ctx, uint32(w+1), how) })
 	}
@@ -82,7 +84,10 @@ func (l *load) write(ctx context.Context, writer uint32, how loadConfig) {
 			s, at := sent{writer, number}, time.Now()
 			r := &kgo.Record{Partition: int32(random.IntN(l.partitions)), Value: message(writer, number)}
 			number++
-			cl.Produce(context.Background(), r, func(r *kgo.Record, err error) {
+			cl.Produce(l.given, r, func(r *kgo.Record, err error) {
+				if l.given.Err() != nil {
+					return
+				}
 				if err != nil {
 					t.Errorf("writer %d: message %d for partition %d: %v", s.writer, s.number, r.Partition, err)
 					return
@@ -96,9 +101,9 @@ func (l *load) write(ctx context.Context, writer uint32, how loadConfig) {
 		case <-ctx.Done():
 		}
 	}
-	flushCtx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	flushCtx, cancel := context.WithTimeout(l.given, time.Minute)
 	defer cancel()
-	if err := cl.Flush(flushCtx); err != nil {
+	if err := cl.Flush(flushCtx); err != nil && l.given.Err() == nil {
 		t.Errorf("writer %d: flush: %v", writer, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -99,6 +100,16 @@ func (n *node) launch() {
 	argv := append(append(slices.Clone(n.prefix), tubeBinary), args...)
 	n.cmd = exec.Command(argv[0], argv[1:]...)
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
+	if dir := os.Getenv("TEST_LOGS"); dir != "" {
+		name := strings.NewReplacer("/", "_", ":", "_").Replace(n.t.Name() + "-" + n.kafka + ".log")
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		n.t.Cleanup(func() { f.Close() })
+		both := io.MultiWriter(n.log, f)
+		n.cmd.Stdout, n.cmd.Stderr = both, both
+	}
 	n.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TUBE_") }) // settings
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := n.cmd.Start(); err != nil {
