@@ -162,7 +162,10 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 		if g.core == nil {
 			return // its first turn has failed already
 		}
-		if g.core.soleVoter() {
+		// A sole voter need not wait for a timeout. Nor need the first replica of a
+		// new group: it is the one that shall lead.
+		first := r == nil && len(spec.Voters) > 0 && spec.Voters[0] == spec.Replica
+		if g.core.soleVoter() || first {
 			if err := g.core.campaign(); err != nil {
 				spec.Logger.Error("cannot stand for election", "group", spec.Group, "err", err)
 			}
