@@ -238,6 +238,8 @@ func (n *Node) startGroups(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	views := &groupTopics{}
+	n.groups.SetTopics(views.view(n.meta.Image()))
 	for i := range shards {
 		s := n.groups.Shard(i)
 		id := firstGroupsGroup + record.Group(i)
@@ -262,6 +264,7 @@ func (n *Node) startGroups(ctx context.Context) error {
 			return fmt.Errorf("stream groups, shard %d: %w", i, err)
 		}
 	}
+	n.recon.topics = func(im *meta.Image) { n.groups.SetTopics(views.view(im)) }
 	n.recon.deleted = func(ids []record.TopicID) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

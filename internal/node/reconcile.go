@@ -19,6 +19,7 @@ type reconciler struct {
 	image   func() *meta.Image
 	broker  *broker.Broker
 	deleted func([]record.TopicID) // told of topics that are gone
+	topics  func(*meta.Image)      // told of every image that it carried out
 	logger  *slog.Logger
 
 	wake chan struct{}
@@ -31,7 +32,7 @@ type reconciler struct {
 
 func newReconciler(node record.NodeID, image func() *meta.Image, b *broker.Broker, logger *slog.Logger) *reconciler {
 	return &reconciler{
-		node: node, image: image, broker: b, logger: logger, deleted: func([]record.TopicID) {},
+		node: node, image: image, broker: b, logger: logger, deleted: func([]record.TopicID) {}, topics: func(*meta.Image) {},
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
 		done: &meta.Image{},
 	}
@@ -91,6 +92,7 @@ func (r *reconciler) once() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 	r.mu.Unlock()
+	r.topics(im)
 	if len(gone) > 0 {
 		r.deleted(gone)
 	}
