@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"container/heap"
 	"slices"
 )
@@ -15,20 +16,21 @@ func (a *assignment) mixed() {
 			a.give(p, a.leastLoaded(p))
 		}
 	}
-	b := &balancing{a: a, held: a.heldByTopic()}
+	b := &balancing{a: a, held: a.holdings(), done: make([]bool, len(a.readers))}
+	b.from, b.via, b.reached = make([]int, len(a.readers)), make([]int, len(a.readers)), make([]int, len(a.readers))
+	b.seen = make([]int, len(a.topics))
 	for i := range a.readers {
 		b.heap = append(b.heap, i)
 	}
 	heap.Init(b)
 	for len(b.heap) > 0 {
 		i := b.heap[0]
-		if end := b.relieve(i); end >= 0 {
-			heap.Init(b)
-			continue
+		if b.done[i] {
+			heap.Pop(b)
+		} else if end := b.relieve(i); end >= 0 {
+			heap.Fix(b, 0)
+			heap.Fix(b, slices.Index(b.heap, end))
 		}
-		// Nothing can be taken off it, now or later: whoever it could give to is
-		// as loaded, and only gets more.
-		heap.Pop(b)
 	}
 }
 
@@ -44,26 +46,47 @@ func (a *assignment) leastLoaded(p int) int {
 	return best
 }
 
-// heldByTopic lists, by reader and topic, the partitions that it has; for those
-// that it has longest, last.
-func (a *assignment) heldByTopic() []map[int][]int {
-	held := make([]map[int][]int, len(a.readers))
-	for i := range held {
-		held[i] = map[int][]int{}
+// holding is what one reader has, by topic. Invariant: sorted by topic.
+type holding []held
+
+type held struct {
+	topic      int
+	partitions []int
+}
+
+// in finds what the reader has of a topic.
+func (h *holding) in(topic int) *held {
+	at, ok := slices.BinarySearchFunc(*h, topic, func(x held, t int) int { return cmp.Compare(x.topic, t) })
+	if !ok {
+		*h = slices.Insert(*h, at, held{topic: topic})
 	}
+	return &(*h)[at]
+}
+
+func (a *assignment) holdings() []holding {
+	out := make([]holding, len(a.readers))
 	for p, i := range a.owner {
 		if i >= 0 {
-			held[i][a.topicOf[p]] = append(held[i][a.topicOf[p]], p)
+			x := out[i].in(a.topicOf[p])
+			x.partitions = append(x.partitions, p)
 		}
 	}
-	return held
+	return out
 }
 
 // balancing is the heap of readers that may have too much, most loaded first.
 type balancing struct {
 	a    *assignment
 	heap []int
-	held []map[int][]int
+	held []holding // by reader
+	// done: nothing can be taken off the reader, now or later.
+	done []bool
+	// The search under way: by reader, its number if it was reached, from whom and
+	// by which topic; by topic, its number if it was looked at.
+	search    int
+	reached   []int
+	from, via []int
+	seen      []int
 }
 
 func (b *balancing) Len() int           { return len(b.heap) }
@@ -78,69 +101,64 @@ func (b *balancing) Pop() any {
 	return x
 }
 
-// relieve looks for the shortest chain from reader i to one that has at least
-// two less, and moves one partition along each of its links. −1: there is none.
+// relieve looks for the shortest chain from reader i, the most loaded, to one
+// that has at least two less, and moves one partition along each of its links.
+// −1: there is none. Then there is none from those that were reached either: all
+// that they reach is among them, and has at most one less than i.
 func (b *balancing) relieve(i int) int {
 	a := b.a
-	from, via := map[int]int{i: -1}, map[int]int{} // how each reader was reached: from whom, by which topic
-	seen := map[int]bool{}
-	for queue := []int{i}; len(queue) > 0; queue = queue[1:] {
-		u := queue[0]
-		for _, t := range b.topicsOf(u) {
-			if seen[t] {
+	b.search++
+	b.reached[i], b.from[i] = b.search, -1
+	queue := []int{i}
+	for at := 0; at < len(queue); at++ {
+		for _, x := range b.held[queue[at]] {
+			t := x.topic
+			if len(x.partitions) == 0 || b.seen[t] == b.search {
 				continue
 			}
-			seen[t] = true
+			b.seen[t] = b.search
 			best := -1
 			for _, v := range a.readBy[t] {
-				if _, reached := from[v]; reached {
+				if b.reached[v] == b.search {
 					continue
 				}
-				from[v], via[v] = u, t
+				b.reached[v], b.from[v], b.via[v] = b.search, queue[at], t
 				queue = append(queue, v)
 				if a.load[v] <= a.load[i]-2 && (best < 0 || a.load[v] < a.load[best]) {
 					best = v
 				}
 			}
 			if best >= 0 {
-				b.shift(best, from, via)
+				b.shift(best)
 				return best
 			}
 		}
 	}
+	for _, v := range queue {
+		b.done[v] = true
+	}
 	return -1
 }
 
-// topicsOf lists the topics that the reader has partitions of, in order.
-func (b *balancing) topicsOf(i int) []int {
-	var out []int
-	for t, ps := range b.held[i] {
-		if len(ps) > 0 {
-			out = append(out, t)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // shift moves a partition along each link of the chain that ends at v.
-func (b *balancing) shift(v int, from, via map[int]int) {
-	for from[v] >= 0 {
-		u, t := from[v], via[v]
-		at := b.cheapest(u, v, t)
-		p := b.held[u][t][at]
-		b.held[u][t] = slices.Delete(b.held[u][t], at, at+1)
-		b.held[v][t] = append(b.held[v][t], p)
+func (b *balancing) shift(v int) {
+	for b.from[v] >= 0 {
+		u, t := b.from[v], b.via[v]
+		gives, gets := b.held[u].in(t), b.held[v].in(t)
+		at := b.cheapest(gives.partitions, u, v)
+		p := gives.partitions[at]
+		gives.partitions = slices.Delete(gives.partitions, at, at+1)
+		gets.partitions = append(gets.partitions, p)
 		b.a.give(p, v)
 		v = u
 	}
 }
 
-// cheapest chooses which partition of topic t goes from u to v: one that v had
+// cheapest chooses which of u's partitions goes to v: one that v had
 // before, then one that u did not have, then one that is near v, or far from u.
-func (b *balancing) cheapest(u, v, t int) int {
+func (b *balancing) cheapest(partitions []int, u, v int) int {
 	best, bestCost := 0, 1<<30
-	for at, p := range b.held[u][t] {
+	for at, p := range partitions {
 		cost := 8
 		switch b.a.had[p] {
 		case v:
