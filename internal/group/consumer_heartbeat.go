@@ -80,10 +80,6 @@ func (c *Coordinator) ConsumerHeartbeat(now time.Time, t Token, req *ConsumerHea
 	switch {
 	case g != nil:
 		c.beat(g, t, req)
-	case req.Epoch != 0 && c.groups[req.Group] != nil && len(c.groups[req.Group].members) > 0:
-		refuse(ErrUnknownMember)
-	case req.Epoch != 0 && c.m.State(req.Group) == nil:
-		refuse(ErrGroupNotFound)
 	case req.Epoch != 0:
 		refuse(ErrUnknownMember)
 	case c.m.State(req.Group) == nil && c.groups[req.Group] == nil && c.full():

@@ -382,4 +382,3 @@ func (r *reign) checkShares(s *Consumers) {
 		r.t.Fatalf("%d partitions would still move", moved)
 	}
 }
-

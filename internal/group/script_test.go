@@ -27,6 +27,7 @@ import (
 //	lose           the proposers are told that the outcome is unknown
 //	land           what was lost is committed after all
 //	failover       another node takes over with what is committed
+//	(consumer_script_test.go has more)
 //	restart        the state goes through a snapshot; its digest must stay
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -55,7 +56,9 @@ type world struct {
 	held bool
 	// underWay are proposals without an outcome, lost those whose proposer gave up.
 	underWay, lost []Proposal
-	index          record.Index
+	index, counted record.Index
+	view           *Topics
+	topicsIndex    record.Index
 }
 
 func newWorld(t *testing.T) *world {
@@ -68,6 +71,9 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() {
 	w.c = NewCoordinator(w.cfg, w.m)
 	w.c.lastID = ProposalID(w.index) * 1000
+	if w.view != nil {
+		w.effects(w.c.SetTopics(w.now, w.view))
+	}
 	w.effects(w.c.Lead(w.now))
 }
 
@@ -159,12 +165,18 @@ func (w *world) run(cmd string) {
 		w.describe(group)
 	case "list":
 		for _, l := range w.c.List() {
-			w.printf("%s %s %s\n", l.Group, l.Phase, l.ProtocolType)
+			w.printf("%s %s %s", l.Group, l.Phase, l.ProtocolType)
+			if l.ByCoordinator {
+				w.printf(", by the coordinator")
+			}
+			w.printf("\n")
 		}
 	case "advance":
 		w.advance()
 	default:
-		w.runLog(cmd)
+		if !w.runConsumers(cmd, group, id, instance) {
+			w.runLog(cmd)
+		}
 	}
 }
 
@@ -217,6 +229,7 @@ func (w *world) runLog(cmd string) {
 
 func (w *world) config() {
 	w.cfg.InitialDelay = w.dur("initial-delay", w.cfg.InitialDelay.String())
+	w.cfg.Migration = Migration(w.arg("migration", string(w.cfg.Migration)))
 	w.cfg.MaxMembers = w.num("max-members", w.cfg.MaxMembers)
 	w.cfg.MaxGroups = w.num("max-groups", w.cfg.MaxGroups)
 	w.cfg.MaxOffsets = w.num("max-offsets", w.cfg.MaxOffsets)
@@ -250,7 +263,7 @@ func (w *world) joinRequest(group, id, instance string) *JoinRequest {
 }
 
 func (w *world) commitRequest(group, id, instance string, gen int32) *CommitRequest {
-	req := &CommitRequest{Group: group, Generation: gen, MemberID: id, Instance: instance, Retention: w.dur("retention", "0s")}
+	req := &CommitRequest{Group: group, Generation: gen, MemberID: id, Instance: instance, NoEpochs: w.has("no-epochs"), Retention: w.dur("retention", "0s")}
 	for _, a := range w.list("offsets") {
 		topic, p, o := parsePosition(a)
 		req.Topics = append(req.Topics, CommitTopic{topicID(topic), topic, []CommitPartition{
@@ -261,7 +274,7 @@ func (w *world) commitRequest(group, id, instance string, gen int32) *CommitRequ
 }
 
 func (w *world) fetch(group string) {
-	r := w.c.FetchOffsets(&FetchOffsetsRequest{Group: group})
+	r := w.c.FetchOffsets(&FetchOffsetsRequest{Group: group, Member: w.arg("id", ""), Epoch: int32(w.num("epoch", -1))})
 	if r.Err != nil {
 		w.printf("%v\n", r.Err)
 		return
@@ -350,6 +363,8 @@ func describeReply(response any) string {
 			s += ", members " + strings.Join(ids, " ")
 		}
 		return s
+	case *ConsumerHeartbeatResponse:
+		return describeBeat(r)
 	case *SyncResponse:
 		if r.Err != nil {
 			return "sync refused: " + r.Err.Error()
