@@ -36,6 +36,8 @@ func (c *Coordinator) mayUpgrade(g *live) error {
 }
 
 // fromClassic is the classic group in the other form: who had what has it still.
+// What a member said it has when it joined is its own too, unless it was given to
+// another: it may not have heard yet that it is to give it up.
 func (c *Coordinator) fromClassic(st *State) *Consumers {
 	r := newConsumers()
 	r.Epoch, r.TargetEpoch, r.Assignor = st.Generation, st.Generation, Assignors[0]
@@ -54,6 +56,17 @@ func (c *Coordinator) fromClassic(st *State) *Consumers {
 		}
 		r.put(n)
 		r.setTarget(n.ID, n.Assigned)
+	}
+	for i := range st.Members {
+		n := r.members[st.Members[i].ID]
+		s, _ := parseSubscription(st.Members[i].metadata(st.Protocol))
+		has := *n
+		for _, tp := range c.byName(s.owned) {
+			if r.owners[tp] == "" {
+				has.Assigned = has.Assigned.plus(Partitions{tp})
+			}
+		}
+		r.put(&has)
 	}
 	return r
 }

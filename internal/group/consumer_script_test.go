@@ -142,3 +142,43 @@ func (w *world) describeConsumers(group string) {
 		w.printf("\n")
 	}
 }
+
+// assignNames is sync's assign-names: assignments in the form of consumers.
+func (w *world) assignNames(req *SyncRequest) {
+	of := map[string][]string{}
+	for _, a := range w.list("assign-names") {
+		m, place, _ := strings.Cut(a, ":")
+		of[m] = append(of[m], place)
+	}
+	for m, places := range of {
+		req.Assignments[m] = encodeAssignment(w.names(places))
+	}
+}
+
+// names reads topic/partition, each.
+func (w *world) names(places []string) (out []namedPartitions) {
+	for _, place := range places {
+		topic, p, _ := parsePosition(place)
+		if n := len(out); n > 0 && out[n-1].topic == topic {
+			out[n-1].partitions = append(out[n-1].partitions, p)
+		} else {
+			out = append(out, namedPartitions{topic, []record.Partition{p}})
+		}
+	}
+	return out
+}
+
+func describeNames(topics []namedPartitions) string {
+	var out []string
+	for _, t := range topics {
+		s := t.topic + "/"
+		for i, p := range t.partitions {
+			if i > 0 {
+				s += ","
+			}
+			s += fmt.Sprint(p)
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, " ")
+}

@@ -130,6 +130,7 @@ func (w *world) run(cmd string) {
 			m, text, _ := strings.Cut(a, ":")
 			req.Assignments[m] = []byte(text)
 		}
+		w.assignNames(req)
 		w.effects(w.c.Sync(w.now, w.token(), req))
 	case "heartbeat":
 		if err := w.c.Heartbeat(w.now, &HeartbeatRequest{group, gen, id, instance}); err != nil {
@@ -257,7 +258,11 @@ func (w *world) joinRequest(group, id, instance string) *JoinRequest {
 		protocols = nil
 	}
 	for _, p := range protocols {
-		req.Protocols = append(req.Protocols, Protocol{p, subscription(w.arg("owned", ""), w.list("topics")...)})
+		owned := w.arg("owned", "")
+		if w.has("owned-names") {
+			owned = "\xff\xff\xff\xff" + string(encodeAssignment(w.names(w.list("owned-names"))))[2:]
+		}
+		req.Protocols = append(req.Protocols, Protocol{p, subscription(owned, w.list("topics")...)})
 	}
 	return req
 }
@@ -298,6 +303,10 @@ func (w *world) describe(group string) {
 	}
 	w.printf("%s, generation %d, type %q, protocol %q\n", d.Phase, d.Generation, d.ProtocolType, d.Protocol)
 	for _, m := range d.Members {
+		if ps := parseAssignment(m.Assignment); len(ps) > 0 {
+			w.printf("  %s instance=%q assignment=%s\n", m.ID, m.Instance, describeNames(ps))
+			continue
+		}
 		w.printf("  %s instance=%q assignment=%q\n", m.ID, m.Instance, m.Assignment)
 	}
 }
@@ -368,6 +377,9 @@ func describeReply(response any) string {
 	case *SyncResponse:
 		if r.Err != nil {
 			return "sync refused: " + r.Err.Error()
+		}
+		if ps := parseAssignment(r.Assignment); len(ps) > 0 {
+			return "assigned " + describeNames(ps)
 		}
 		return fmt.Sprintf("assigned %q", r.Assignment)
 	case *LeaveResponse:
