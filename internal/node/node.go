@@ -230,6 +230,7 @@ func (n *Node) startGroups(ctx context.Context) error {
 	limits := group.DefaultConfig()
 	limits.MinSession, limits.MaxSession = n.cfg.GroupMinSessionTimeout, n.cfg.GroupMaxSessionTimeout
 	limits.InitialDelay, limits.MaxMembers, limits.OffsetsRetention = n.cfg.GroupInitialDelay, n.cfg.GroupMaxMembers, n.cfg.OffsetsRetention
+	limits.ConsumerSession, limits.ConsumerInterval, limits.Migration = n.cfg.GroupConsumerSession, n.cfg.GroupConsumerInterval, group.Migration(n.cfg.GroupMigration)
 	shards := make([]*replica.Group, groupsShards)
 	var err error
 	n.groups, err = master.NewGroups(master.GroupsConfig{Group: limits, Shards: groupsShards, Leader: func(shard int) (record.NodeID, bool) {
