@@ -2,7 +2,12 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -45,12 +50,25 @@ func (r *reading) once(t *testing.T) {
 	}
 }
 
-// nextGen starts a member of the consumer protocol. stop leaves the group in order.
+// nextGen starts a member of the consumer protocol.
 func (n *node) nextGen(t *testing.T, name, group string, r *reading, opts ...kgo.Opt) (stop func(), cl *kgo.Client) {
+	t.Helper()
+	return n.reader(t, name, group, r, append([]kgo.Opt{kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer())}, opts...)...)
+}
+
+// classic starts a member of the classic protocol, cooperative.
+func (n *node) classic(t *testing.T, name, group string, r *reading) (stop func()) {
+	t.Helper()
+	stop, _ = n.reader(t, name, group, r, kgo.ConsumeTopics("t"), kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.HeartbeatInterval(200*time.Millisecond))
+	return stop
+}
+
+// reader starts a member that commits what it reads. stop leaves the group in order.
+func (n *node) reader(t *testing.T, name, group string, r *reading, opts ...kgo.Opt) (stop func(), cl *kgo.Client) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cl, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(n.kafka), kgo.ConsumerGroup(group), kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()),
+		kgo.SeedBrokers(n.kafka), kgo.ConsumerGroup(group),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 	}, opts...)...)
 	if err != nil {
@@ -148,4 +166,210 @@ func TestConsumersShareATopicThatTheServerDealsOut(t *testing.T) {
 	n.mustProduce("t", numbered(2*records, records, partitions))
 	r.await(t, 3*records)
 	r.once(t)
+}
+
+// quick are settings with which groups notice things soon.
+var quick = []string{"--group-consumer-heartbeat-interval=300ms", "--group-consumer-session-timeout=4s"}
+
+// line is a network that can be cut.
+type line struct {
+	mu    sync.Mutex
+	cut   bool
+	conns []net.Conn
+}
+
+func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cut && err == nil {
+		c.Close()
+		return nil, errors.New("the line is cut")
+	}
+	l.conns = append(l.conns, c)
+	return c, err
+}
+
+func (l *line) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = true
+	for _, c := range l.conns {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
+func TestAConsumerThatFallsSilentIsReplaced(t *testing.T) {
+	const partitions, records = 6, 60
+	n := newNode(t, quick...)
+	n.createTopic("t", partitions)
+	r := newReading()
+	var wire line
+	n.nextGen(t, "one", "g", r, kgo.ConsumeTopics("t"))
+	n.nextGen(t, "two", "g", r, kgo.ConsumeTopics("t"))
+	stop, dead := n.nextGen(t, "three", "g", newReading(), kgo.ConsumeTopics("t"), kgo.Dialer(wire.dial))
+	n.settled(t, "g", 3)
+	id, _ := dead.GroupMetadata()
+	wire.Cut()
+	g := n.settled(t, "g", 2)
+	total := 0
+	for _, m := range g.Members {
+		if m.MemberID == id {
+			t.Errorf("%s is still there", id)
+		}
+		for _, tp := range m.Assignment.TopicPartitions {
+			total += len(tp.Partitions)
+		}
+	}
+	if total != partitions {
+		t.Errorf("%d partitions are assigned, want %d", total, partitions)
+	}
+	n.mustProduce("t", numbered(0, records, partitions))
+	r.await(t, records)
+	r.once(t)
+	stop()
+}
+
+func TestAGroupSurvivesItsCoordinator(t *testing.T) {
+	const partitions, records = 4, 80
+	n := newNode(t, quick...)
+	n.createTopic("t", partitions)
+	r := newReading()
+	_, one := n.nextGen(t, "one", "g", r, kgo.ConsumeTopics("t"))
+	n.nextGen(t, "two", "g", r, kgo.ConsumeTopics("t"))
+	before := n.settled(t, "g", 2)
+	n.mustProduce("t", numbered(0, records, partitions))
+	r.await(t, records)
+	n.kill()
+	n.start()
+	n.mustProduce("t", numbered(records, records, partitions))
+	r.await(t, 2*records)
+	after := n.settled(t, "g", 2)
+	if after.Epoch != before.Epoch {
+		t.Errorf("the group's epoch went from %d to %d, want no rebalance", before.Epoch, after.Epoch)
+	}
+	if _, epoch := one.GroupMetadata(); epoch != after.Epoch {
+		t.Errorf("a member is at epoch %d, the group at %d", epoch, after.Epoch)
+	}
+}
+
+func TestAConsumerReadsTopicsByPattern(t *testing.T) {
+	n := newNode(t, quick...)
+	n.createTopic("logs-a", 2)
+	n.createTopic("other", 2)
+	r := newReading()
+	n.nextGen(t, "one", "g", r, kgo.ConsumeTopics("^logs-.*"), kgo.ConsumeRegex(), kgo.MetadataMinAge(100*time.Millisecond), kgo.MetadataMaxAge(500*time.Millisecond))
+	g := n.settled(t, "g", 1)
+	if re := g.Members[0].SubscribedTopicRegex; re == nil {
+		t.Errorf("the member has no pattern: %+v", g.Members[0])
+	}
+	n.createTopic("logs-b", 3)
+	eventually(t, 30*time.Second, func() error {
+		g := n.settled(t, "g", 1)
+		topics := map[string]int{}
+		for _, tp := range g.Members[0].Assignment.TopicPartitions {
+			topics[tp.Topic] = len(tp.Partitions)
+		}
+		if len(topics) != 2 || topics["logs-a"] != 2 || topics["logs-b"] != 3 {
+			return fmt.Errorf("it reads %v", topics)
+		}
+		return nil
+	})
+	n.mustProduce("logs-b", numbered(0, 30, 3))
+	r.await(t, 30)
+}
+
+func TestAStaticConsumerComesBackToItsPartitions(t *testing.T) {
+	n := newNode(t, append(quick, "--group-consumer-session-timeout=30s")...)
+	n.createTopic("t", 4)
+	r := newReading()
+	static := []kgo.Opt{kgo.ConsumeTopics("t"), kgo.InstanceID("one")}
+	stop, _ := n.nextGen(t, "one", "g", r, static...)
+	n.nextGen(t, "two", "g", r, kgo.ConsumeTopics("t"))
+	before := n.settled(t, "g", 2)
+	stop() // a static member says that it comes back
+	n.nextGen(t, "one again", "g", r, static...)
+	after := n.settled(t, "g", 2)
+	if after.Epoch != before.Epoch {
+		t.Errorf("the epoch went from %d to %d, want no rebalance", before.Epoch, after.Epoch)
+	}
+	had := func(g kmsg.ConsumerGroupDescribeResponseGroup) (id string, ps []int32) {
+		for _, m := range g.Members {
+			if m.InstanceID != nil {
+				return m.MemberID, m.Assignment.TopicPartitions[0].Partitions
+			}
+		}
+		return "", nil
+	}
+	idBefore, was := had(before)
+	idAfter, is := had(after)
+	if idBefore == idAfter || len(was) != 2 || !slices.Equal(was, is) {
+		t.Errorf("%s had %v, %s has %v", idBefore, was, idAfter, is)
+	}
+	n.mustProduce("t", numbered(0, 40, 4))
+	r.await(t, 40)
+}
+
+func TestBothProtocolsReadOneTopic(t *testing.T) {
+	const partitions, records = 4, 80
+	n := newNode(t, quick...)
+	n.createTopic("t", partitions)
+	r, old := newReading(), newReading()
+	n.nextGen(t, "one", "new", r, kgo.ConsumeTopics("t"))
+	n.nextGen(t, "two", "new", r, kgo.ConsumeTopics("t"))
+	n.classic(t, "three", "old", old)
+	n.classic(t, "four", "old", old)
+	n.settled(t, "new", 2)
+	stable(t, n, "old", 2)
+	n.mustProduce("t", numbered(0, records, partitions))
+	r.await(t, records)
+	old.await(t, records)
+	listed, err := n.admin().ListGroupsByType(timeout(t, 10*time.Second), []string{"consumer"})
+	if err != nil || len(listed) != 1 || listed["new"].State != "Stable" {
+		t.Errorf("groups of the type consumer: %+v, %v", listed, err)
+	}
+	out, err := exec.Command(tubeBinary, "group", "describe", "new", "--kafka", n.kafka).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "uniform") || strings.Count(string(out), "kgo") != 2 {
+		t.Errorf("tube group describe: %v\n%s", err, out)
+	}
+}
+
+// A group's clients are replaced one by one, there and back; nothing is lost.
+func TestAGroupChangesItsProtocolWhileItReads(t *testing.T) {
+	const partitions, records = 6, 120
+	n := newNode(t, quick...)
+	n.createTopic("t", partitions)
+	r := newReading()
+	sent := 0
+	send := func() {
+		t.Helper()
+		n.mustProduce("t", numbered(sent, records, partitions))
+		sent += records
+		r.await(t, sent)
+	}
+	oldOne, oldTwo := n.classic(t, "old one", "g", r), n.classic(t, "old two", "g", r)
+	stable(t, n, "g", 2)
+	send()
+	newOne, _ := n.nextGen(t, "new one", "g", r, kgo.ConsumeTopics("t"))
+	n.settled(t, "g", 3)
+	send()
+	oldOne()
+	newTwo, _ := n.nextGen(t, "new two", "g", r, kgo.ConsumeTopics("t"))
+	oldTwo()
+	n.settled(t, "g", 2)
+	send()
+	// And back.
+	backOne := n.classic(t, "back one", "g", r)
+	n.settled(t, "g", 3)
+	send()
+	newOne()
+	newTwo()
+	n.classic(t, "back two", "g", r)
+	stable(t, n, "g", 2)
+	send()
+	backOne()
+	stable(t, n, "g", 1)
+	send()
 }

@@ -128,8 +128,6 @@ func (c *Coordinator) checkHeartbeat(req *ConsumerHeartbeatRequest) error {
 		return invalid("the instance id or the rack id is too long, or not text")
 	case req.Epoch < leftForNow:
 		return invalid("the member epoch is below -2")
-	case req.Epoch == leftForNow && req.Instance == "":
-		return invalid("member epoch -2 is for members with an instance id")
 	case req.Epoch == 0 && req.Rebalance <= 0:
 		return invalid("who joins must say its rebalance timeout")
 	case req.Epoch == 0 && (!req.OwnedSaid || len(req.Owned) > 0):
@@ -341,7 +339,7 @@ func (c *Coordinator) leaveConsumers(d *draft, req *ConsumerHeartbeatRequest) er
 		d.stale = true
 		return nil
 	}
-	if m.Instance == "" {
+	if m.Instance == "" { // its own: franz-go does not repeat it when it goes
 		return fmt.Errorf("%w: the member has no instance id to come back by", ErrInvalidRequest)
 	}
 	away := *m
