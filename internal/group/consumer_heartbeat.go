@@ -1,6 +1,7 @@
 package group
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -111,7 +112,12 @@ func (c *Coordinator) found(t Token, req *ConsumerHeartbeatRequest, refuse func(
 			g.classic = was
 		}
 		c.beat(g, t, req)
-	}, refuse)
+	}, func(err error) {
+		if errors.Is(err, ErrRebalancing) {
+			err = ErrLoading // the group just became what it is to be; there is no rebalance in those
+		}
+		refuse(err)
+	})
 }
 
 // checkHeartbeat looks at the request alone, and brings it into the form that is kept.

@@ -30,6 +30,7 @@ type reign struct {
 	topics         map[string]int
 	version        record.Index
 	epochs         map[string]int32 // member id → highest epoch told
+	mixed          bool             // members of both protocols
 }
 
 // consumer is a client: what it believes.
@@ -44,6 +45,11 @@ type consumer struct {
 	drop               bool       // the answer gets lost
 	full               bool       // the next heartbeat says all
 	silent, gone       bool
+	// Of one that speaks the classic protocol: its generation is epoch.
+	classic bool
+	member  string // the id that it was given
+	stage   stage
+	assigns map[string][]byte
 }
 
 func newReign(t *testing.T, seed int64) *reign {
@@ -140,6 +146,9 @@ func (r *reign) born() {
 	if r.rng.Intn(3) == 0 {
 		c.instance = []string{"i", "j"}[r.rng.Intn(2)]
 	}
+	if r.mixed && r.rng.Intn(6) > 0 {
+		c.classic, c.epoch = true, -1
+	}
 	r.subscribe(c)
 	r.consumers = append(r.consumers, c)
 	r.beat(c)
@@ -147,18 +156,33 @@ func (r *reign) born() {
 
 func (r *reign) subscribe(c *consumer) {
 	c.pattern, c.topics = "", [][]string{{"a", "b"}, {"a", "b"}, {"a"}, {"b", "c"}}[r.rng.Intn(4)]
-	if r.rng.Intn(4) == 0 {
+	if !c.classic && r.rng.Intn(4) == 0 {
 		c.pattern, c.topics = "[a-c]", []string{}
 	}
 }
 
 // giveUp is the client's revocation, done.
 func (c *consumer) giveUp() {
+	if len(c.gives) > 0 && c.classic {
+		c.stage = mustJoin // to tell so
+	}
 	c.reads, c.gives = c.reads.minus(c.gives), nil
+}
+
+// name is the member's id in the group.
+func (c *consumer) name() string {
+	if c.classic {
+		return c.member
+	}
+	return c.id
 }
 
 // beat sends a heartbeat. A revocation that is not done yet is not told.
 func (r *reign) beat(c *consumer) {
+	if c.classic {
+		r.beatClassic(c)
+		return
+	}
 	req := &ConsumerHeartbeatRequest{Group: "g", MemberID: c.id, Epoch: c.epoch}
 	if len(c.gives) == 0 && (c.full || r.rng.Intn(3) > 0) {
 		req.Owned, req.OwnedSaid = c.reads, true
@@ -185,6 +209,13 @@ func (r *reign) send(c *consumer, req *ConsumerHeartbeatRequest) {
 func (r *reign) leave() {
 	c := r.pick()
 	if c == nil || c.epoch == 0 {
+		return
+	}
+	if c.classic {
+		c.reads, c.gives, c.gone = nil, nil, true
+		r.call(c, func(t Token) Effects {
+			return r.c.Leave(r.now, t, &LeaveRequest{Group: "g", Members: []LeaveMember{{ID: c.member}}})
+		})
 		return
 	}
 	epoch := int32(leave)
@@ -301,7 +332,11 @@ func (r *reign) carry(e Effects) {
 			r.t.Fatalf("answer to no call: %+v", reply.Response)
 		}
 		delete(r.calls, reply.Token)
-		r.answer(c, reply.Response.(*ConsumerHeartbeatResponse))
+		if resp, ok := reply.Response.(*ConsumerHeartbeatResponse); ok {
+			r.answer(c, resp)
+		} else {
+			r.answerClassic(c, reply.Response)
+		}
 	}
 	r.underWay = append(r.underWay, e.Proposals...)
 	checkSizes(r.t, r.c)
@@ -316,12 +351,12 @@ func (r *reign) check() {
 		return
 	}
 	for _, c := range r.consumers {
-		if m := s.members[c.id]; m == nil || m.Epoch != c.epoch && m.PreviousEpoch != c.epoch {
+		if m := s.members[c.name()]; m == nil || m.Epoch != c.epoch && m.PreviousEpoch != c.epoch {
 			continue
 		}
 		for _, tp := range c.reads {
 			if other := owner[tp]; other != nil {
-				r.t.Fatalf("%v is read by %s at epoch %d and by %s at epoch %d:\n%+v\n%+v", tp, other.id, other.epoch, c.id, c.epoch, s.members[other.id], s.members[c.id])
+				r.t.Fatalf("%v is read by %s at epoch %d and by %s at epoch %d:\n%+v\n%+v", tp, other.id, other.epoch, c.id, c.epoch, s.members[other.name()], s.members[c.name()])
 			}
 			owner[tp] = c
 		}
@@ -330,6 +365,14 @@ func (r *reign) check() {
 
 // converge lets everybody who is there go on in peace.
 func (r *reign) converge() {
+	// Two processes of one name would take it from each other for ever.
+	named := map[string]bool{}
+	for _, c := range r.consumers {
+		if r.mixed && c.instance != "" && !c.gone && !c.silent {
+			c.silent = named[c.instance]
+			named[c.instance] = true
+		}
+	}
 	for range 120 {
 		for len(r.underWay) > 0 {
 			r.commit(1)
@@ -351,7 +394,12 @@ func (r *reign) converge() {
 		return
 	}
 	if p := s.phase(); p != Stable && p != Empty {
-		r.t.Fatalf("the group is %s: %+v", p, r.c.DescribeConsumers("g"))
+		for _, c := range r.consumers {
+			if m := s.members[c.name()]; m != nil {
+				r.t.Logf("%s: %+v\nis to have %v of epoch %d; it believes: %+v", c.name(), *m, s.targets[m.ID], s.TargetEpoch, *c)
+			}
+		}
+		r.t.Fatalf("the group is %s", p)
 	}
 	r.checkShares(s)
 }
@@ -360,9 +408,9 @@ func (r *reign) converge() {
 func (r *reign) checkShares(s *Consumers) {
 	var readers []reader
 	for _, c := range r.consumers {
-		m := s.members[c.id]
+		m := s.members[c.name()]
 		if m == nil {
-			if !c.gone && !c.silent && c.epoch != 0 {
+			if !c.classic && !c.gone && !c.silent && c.epoch != 0 {
 				r.t.Fatalf("%s believes that it is in the group, at epoch %d", c.id, c.epoch)
 			}
 			continue
@@ -370,10 +418,10 @@ func (r *reign) checkShares(s *Consumers) {
 		if c.silent || c.gone {
 			r.t.Fatalf("%s is still in the group", c.id)
 		}
-		if !c.reads.equal(m.Assigned) || !m.Assigned.equal(s.targets[c.id]) {
-			r.t.Fatalf("%s reads %v, is assigned %v, should have %v", c.id, c.reads, m.Assigned, s.targets[c.id])
+		if !c.reads.equal(m.Assigned) || !m.Assigned.equal(s.targets[c.name()]) {
+			r.t.Fatalf("%s reads %v, is assigned %v, should have %v", c.id, c.reads, m.Assigned, s.targets[c.name()])
 		}
-		readers = append(readers, reader{id: c.id, topics: r.c.topicsOf(m), has: c.reads})
+		readers = append(readers, reader{id: c.name(), topics: r.c.topicsOf(m), has: c.reads})
 	}
 	if improvable(readers) {
 		r.t.Fatalf("not balanced: %+v", readers)
