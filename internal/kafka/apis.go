@@ -31,6 +31,8 @@ var apis = []api{
 	{key: 47, min: 0, max: 0, handle: (*Door).offsetDelete},
 	{key: 60, min: 0, max: 2, handle: (*Door).describeCluster},
 	{key: 61, min: 0, max: 0, handle: (*Door).describeProducers},
+	{key: 68, min: 0, max: 1, handle: (*Door).consumerGroupHeartbeat},
+	{key: 69, min: 0, max: 1, handle: (*Door).consumerGroupDescribe},
 	{key: 74, min: 0, max: 1, handle: (*Door).listConfigResources},
 	{key: 75, min: 0, max: 0, handle: (*Door).describeTopicPartitions},
 }

@@ -209,6 +209,9 @@ func (n *Node) startMasters() error {
 	n.recon.done = &meta.Image{Topics: stale(n.meta.Image().Topics)}
 	n.recon.gone = n.leaders.forget
 	n.recon.deleted = n.topicsDeleted
+	views := &groupTopics{}
+	n.groups.SetTopics(views.view(n.meta.Image()))
+	n.recon.topics = func(im *meta.Image) { n.groups.SetTopics(views.view(im)) }
 	n.meta.wake = func() {
 		n.recon.nudge()
 		n.addressesChanged()
@@ -274,6 +277,7 @@ func (n *Node) prepareGroups() error {
 	limits := group.DefaultConfig()
 	limits.MinSession, limits.MaxSession = n.cfg.GroupMinSessionTimeout, n.cfg.GroupMaxSessionTimeout
 	limits.InitialDelay, limits.MaxMembers, limits.OffsetsRetention = n.cfg.GroupInitialDelay, n.cfg.GroupMaxMembers, n.cfg.OffsetsRetention
+	limits.ConsumerSession, limits.ConsumerInterval, limits.Migration = n.cfg.GroupConsumerSession, n.cfg.GroupConsumerInterval, group.Migration(n.cfg.GroupMigration)
 	var err error
 	n.groups, err = master.NewGroups(master.GroupsConfig{Group: limits, Shards: groupsShards, Leader: func(shard int) (record.NodeID, bool) {
 		node, _ := n.leaders.of(firstGroupsGroup + record.Group(shard))

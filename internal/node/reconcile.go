@@ -20,6 +20,7 @@ type reconciler struct {
 	broker  *broker.Broker
 	deleted func([]record.TopicID) // told of topics that are gone
 	gone    func(record.Group)     // told of groups that this node no longer hosts
+	topics  func(*meta.Image)      // told of every image that it carried out
 	logger  *slog.Logger
 
 	wake chan struct{}
@@ -32,7 +33,7 @@ type reconciler struct {
 
 func newReconciler(node record.NodeID, image func() *meta.Image, b *broker.Broker, logger *slog.Logger) *reconciler {
 	return &reconciler{
-		node: node, image: image, broker: b, logger: logger, deleted: func([]record.TopicID) {}, gone: func(record.Group) {},
+		node: node, image: image, broker: b, logger: logger, deleted: func([]record.TopicID) {}, gone: func(record.Group) {}, topics: func(*meta.Image) {},
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
 		done: &meta.Image{},
 	}
@@ -104,6 +105,7 @@ func (r *reconciler) once() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 	r.mu.Unlock()
+	r.topics(im)
 	if len(gone) > 0 {
 		r.deleted(gone)
 	}
