@@ -160,7 +160,7 @@ func (n *Node) openData() error {
 	dir := n.cfg.Data
 	host, err := replica.Open(replica.Config{
 		FS: n.fs, Dir: dir, Logger: n.logger, WAL: wal.Config{FileBytes: n.cfg.WALFileBytes, Logger: n.logger},
-		CheckpointBytes: n.cfg.CheckpointBytes, OnFail: n.fail, Transport: n.peers,
+		CheckpointBytes: n.cfg.CheckpointBytes, OnFail: n.fail, Transport: n.peers, Alive: n.alive,
 	})
 	if err != nil {
 		return fmt.Errorf("data folder %s: %w", dir, err)

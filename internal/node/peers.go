@@ -117,6 +117,9 @@ func (n *Node) peerUp(node record.NodeID) {
 
 func (n *Node) peerDown(node record.NodeID) {
 	n.logger.Warn("node is not reachable", "node", node)
+	if h := n.host.Load(); h != nil {
+		h.PeerDown(node)
+	}
 }
 
 // Send implements replica.Transport.

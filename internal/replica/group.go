@@ -102,8 +102,11 @@ type Group struct {
 	core    *core
 	dirty   bool // applied or voted since the last checkpoint
 	ticking bool
-	failed  error
-	spare   inbox
+	// quiet: raft's clock stands still; see quiet.go. idleTicks counts towards it.
+	quiet     bool
+	idleTicks int
+	failed    error
+	spare     inbox
 	// kept is what was applied at the last checkpoint: followers may still ask for
 	// entries behind it.
 	kept uint64
@@ -137,7 +140,13 @@ func (in *inbox) reset() {
 func (g *Group) ID() record.Group { return g.spec.Group }
 
 // Status is what this replica knows of the leadership. Any goroutine may ask.
-func (g *Group) Status() Status { return *g.status.Load() }
+func (g *Group) Status() Status {
+	s := *g.status.Load()
+	if s.Leading && g.host.late() && !g.alone.Load() {
+		s.Leading = false
+	}
+	return s
+}
 
 // Alone reports whether no other replica takes part in the group.
 func (g *Group) Alone() bool { return g.alone.Load() }
