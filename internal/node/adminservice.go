@@ -139,7 +139,7 @@ func (l leadership) askMembers(ctx context.Context, node record.NodeID, ask *pee
 	var r *connect.Response[peerv1.MembersResponse]
 	var err error
 	if node == l.n.id().Node {
-		r, err = peerService{l.n}.Members(ctx, connect.NewRequest(ask))
+		r, err = peerService(l).Members(ctx, connect.NewRequest(ask))
 	} else if c, e := l.n.peerClient(node); e != nil {
 		err = e
 	} else {
