@@ -265,7 +265,7 @@ func (n *Node) addOwn(id record.Group, m replica.Machine) (*replica.Group, error
 	own := n.id()
 	return n.host.Load().Add(replica.Spec{
 		Group: id, Replica: own.MetaReplica, Voters: own.voters(), Peers: n.metaPeers(n.meta.Image()),
-		Machine: m, Fetch: copier{n}.fetchWhole(id), Logger: n.logger,
+		Machine: m, Fetch: copier{n}.fetchWhole(id), Urgent: true, Logger: n.logger,
 	})
 }
 

@@ -24,7 +24,7 @@ const (
 	maxMessageBytes       = 1 << 20
 
 	electionTicks  = 8
-	heartbeatTicks = 1
+	heartbeatTicks = 2
 )
 
 // Entry is one committed entry as a machine sees it.

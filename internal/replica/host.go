@@ -101,7 +101,7 @@ func Open(cfg Config) (*Host, error) {
 	if err := h.recover(); err != nil {
 		return nil, err
 	}
-	for range cfg.Loops {
+	for range cfg.Loops + 1 { // the last one is for urgent groups
 		l := newLoop()
 		h.loops = append(h.loops, l)
 		go l.run()
@@ -145,7 +145,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	}
 	r := h.recovered[spec.Group]
 	delete(h.recovered, spec.Group)
-	g := &Group{spec: spec, host: h, loop: h.loops[int(spec.Group)%len(h.loops)]}
+	g := &Group{spec: spec, host: h, loop: h.loopFor(spec)}
 	g.status.Store(&Status{})
 	if spec.Peers == nil {
 		spec.Peers = map[record.ReplicaID]record.NodeID{}
@@ -184,6 +184,14 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 		g.retick()
 	})
 	return g, nil
+}
+
+func (h *Host) loopFor(spec Spec) *loop {
+	n := len(h.loops) - 1
+	if spec.Urgent {
+		return h.loops[n]
+	}
+	return h.loops[int(spec.Group)%n]
 }
 
 // startOf says where a core begins.
@@ -259,6 +267,13 @@ func (h *Host) Group(id record.Group) *Group {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.groups[id]
+}
+
+// Ticking is how many groups have their clock running: those that are not quiet.
+func (h *Host) Ticking() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.ticking)
 }
 
 // Written is how many bytes the write-ahead log has written since Open.

@@ -85,8 +85,7 @@ func (g *Group) turn() {
 			}
 		}
 		for _, m := range in.messages {
-			// Answers to a leader's last heartbeats say nothing new.
-			if m.raft.GetType() != raftpb.MsgHeartbeatResp {
+			if wakes(m.raft) {
 				g.wakeUp()
 			}
 		}
@@ -112,7 +111,7 @@ func (g *Group) turn() {
 		if g.core != nil && len(g.core.tokens) > 0 {
 			g.core.dropTokens()
 		}
-		if settled && g.core != nil && g.core.idle() && g.core.heard() {
+		if settled && g.core != nil && g.core.idle() && g.core.heard() && g.peersAlive() {
 			g.goQuiet()
 		}
 	}

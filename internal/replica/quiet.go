@@ -17,16 +17,25 @@ import (
 // replica of (PeerDown), and they elect as ever. So does any message, and whatever
 // gives raft something to do. Who is woken ticks at once, which wakes the others.
 
-// quietAfter is how many ticks a group is idle before it goes quiet.
-const quietAfter = 20
+// quietAfter is how many ticks a group is idle before it goes quiet. Waking costs
+// a message each way, so there is little to gain from waiting.
+const quietAfter = 3
 
-// quietMark is the context of the heartbeat that says that a group goes quiet.
-const quietMark = "quiet"
+// quietMark is the context of the heartbeat that says that a group goes quiet: as
+// long as any (see wire.go), and none that a question has.
+const quietMark = "go quiet"
 
 // tickOnce moves raft's clock.
 func (g *Group) tickOnce() {
 	g.core.rn.Tick()
-	if !g.core.idle() || !g.peersAlive() {
+	if g.standIn > 0 {
+		if g.standIn--; g.standIn == 0 && g.core.leader == 0 {
+			if err := g.core.campaign(); err != nil {
+				g.spec.Logger.Debug("cannot stand for election", "group", g.spec.Group, "err", err)
+			}
+		}
+	}
+	if !g.core.idle() {
 		g.idleTicks = 0
 		return
 	}
@@ -78,23 +87,35 @@ func (g *Group) goQuiet() {
 }
 
 // hush takes a leader's word that the group goes quiet. It reports false if there
-// is more to do than the leader knows: then it is a heartbeat like any other.
+// is more to do than the leader knows: then it is a heartbeat like any other, whose
+// answer has the mark and wakes the leader.
 func (g *Group) hush(m *raftpb.Message) bool {
 	c := g.core
 	if m.GetType() != raftpb.MsgHeartbeat || string(m.GetContext()) != quietMark {
 		return false
 	}
 	if m.GetTerm() != c.term || m.GetFrom() != c.leader || c.applied != m.GetCommit() || c.log.last() != m.GetCommit() || g.installing || g.unsettled {
-		m.Context = nil
 		return false
 	}
 	node, ok := (*g.peers.Load())[record.ReplicaID(c.leader)]
 	if !ok || !g.host.cfg.Alive(node) {
-		m.Context = nil
 		return false
 	}
 	g.setQuiet(true)
 	return true
+}
+
+// wakes reports whether a message ends the quiet. Answers to a leader's last
+// heartbeats say nothing new.
+func wakes(m *raftpb.Message) bool {
+	if m.GetType() != raftpb.MsgHeartbeatResp {
+		return true
+	}
+	refused := string(m.GetContext()) == quietMark
+	if refused {
+		m.Context = nil // it is none of raft's
+	}
+	return refused
 }
 
 func (g *Group) setQuiet(on bool) {
@@ -112,14 +133,31 @@ func (g *Group) wakeUp() {
 }
 
 // PeerDown says that a node is not heard of any more: groups that have a replica
-// there must find out for themselves.
+// there must find out for themselves. Those that it led elect at once, if the
+// majority has not heard of it either.
 func (h *Host) PeerDown(node record.NodeID) {
 	for _, g := range h.Groups() {
 		for _, n := range *g.peers.Load() {
 			if n == node {
-				g.Do(g.wakeUp)
+				g.Do(func() { g.leaderLost(node) })
 				break
 			}
+		}
+	}
+}
+
+// standTicks spreads the elections after a node's death over so many ticks.
+const standTicks = 3
+
+func (g *Group) leaderLost(node record.NodeID) {
+	if g.core == nil {
+		return
+	}
+	g.wakeUp()
+	if at, ok := (*g.peers.Load())[record.ReplicaID(g.core.leader)]; ok && at == node && !g.core.lead {
+		// Whoever still hears of the leader refuses to vote for another.
+		if err := g.core.rn.ForgetLeader(); err == nil {
+			g.standIn = 1 + int((uint64(g.core.id)*7+g.core.term+uint64(g.spec.Group))%standTicks)
 		}
 	}
 }
