@@ -385,7 +385,7 @@ func (n *Node) openKafka() error {
 		ReadTimeout: n.cfg.ReadTimeout, WriteTimeout: n.cfg.WriteTimeout, IdleTimeout: n.cfg.IdleTimeout,
 		Traffic: counted, Calls: counted,
 	}, kafka.Backend{
-		Topics: n.master, Groups: kafka.Groups{Members: n.groups, Offsets: n.groups.Offsets(), Admin: n.groups.Admin()},
+		Topics: n.master, Placement: n.master, Leaders: leadership{n}, Groups: kafka.Groups{Members: n.groups, Offsets: n.groups.Offsets(), Admin: n.groups.Admin()},
 		Partitions: n.partitions(), Image: n.meta.Image,
 	})
 	if err != nil {
