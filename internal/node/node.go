@@ -126,6 +126,7 @@ func (n *Node) start(ctx context.Context) error {
 	}
 	n.background.Go(func() { n.driveMembers(background) })
 	n.background.Go(func() { n.steer(background) })
+	n.background.Go(func() { n.repair(background) })
 	if err := n.openKafka(); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/tube-mq/tube/internal/broker"
 	"github.com/tube-mq/tube/internal/meta"
@@ -76,6 +77,9 @@ func (r *reconciler) once() {
 			next := im.Partition(tp)
 			if next != nil && next.Group == t.Partitions[n].Group {
 				if has, ok := next.Hosted(r.node); ok && has.ID == had.ID {
+					if next.Recovery > t.Partitions[n].Recovery && len(next.Replicas) == 1 {
+						r.recover(tp)
+					}
 					continue
 				}
 			}
@@ -108,6 +112,16 @@ func (r *reconciler) once() {
 	r.topics(im)
 	if len(gone) > 0 {
 		r.deleted(gone)
+	}
+}
+
+// recover carries out an operator's word that the replica here shall go on alone.
+// Once: a checkpoint covers the metadata that says so only after it was done.
+func (r *reconciler) recover(id record.TopicPartition) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := r.broker.Recover(ctx, id); err != nil {
+		r.logger.Error("unsafe recovery failed; ask for it again", "partition", id.String(), "err", err)
 	}
 }
 

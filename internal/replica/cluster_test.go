@@ -484,3 +484,59 @@ func TestALeaderThatSleptIsInDoubt(t *testing.T) {
 	c.agree(tm, 20)
 	c.eventually("a clock that stands still is noticed", func() bool { h.lastTick.Store(1); return h.late() })
 }
+
+// When two of three are lost for good the third goes on alone, if it is told to,
+// also after a crash, and may grow again.
+func TestASurvivorIsForcedToGoOnAlone(t *testing.T) {
+	c := newCrew(t, 4, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 20)
+	c.agree(tm, 20)
+	c.kill(1)
+	c.kill(2)
+	c.mu.Lock()
+	g := tm.groups[3]
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := g.ProposeWait(ctx, []byte("x")); err == nil {
+		t.Fatal("one of three commits by itself")
+	}
+	done := make(chan error, 1)
+	g.ForceSole(func(err error) { done <- err })
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	c.write(tm, 10)
+	c.kill(3)
+	c.start(3)
+	c.write(tm, 10)
+	// It grows by a new replica.
+	c.mu.Lock()
+	tm.peers = map[record.ReplicaID]record.NodeID{3: 3, 104: 4}
+	g = tm.groups[3]
+	g.SetPeers(tm.peers)
+	c.mu.Unlock()
+	c.join(7, tm, 4)
+	grown := func() bool {
+		done, err := g.Drive(t.Context(), []record.ReplicaID{3, 104}, nil)
+		return err == nil && done
+	}
+	c.eventually("it has grown", grown)
+	c.agree(tm, 40)
+	// The word of old does not split it when it starts again.
+	if err := c.hosts[3].Checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	c.kill(3)
+	c.start(3)
+	c.kill(4)
+	c.mu.Lock()
+	g = tm.groups[3]
+	c.mu.Unlock()
+	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := g.ProposeWait(ctx, []byte("x")); err == nil {
+		t.Fatal("one of two commits by itself")
+	}
+}

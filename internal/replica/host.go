@@ -218,6 +218,9 @@ func startOf(spec Spec, r *recovered) start {
 		if hard := r.hardState(); hard != nil {
 			s.log.hard = hard
 		}
+		if r.members != nil {
+			s.log.conf = r.members
+		}
 	}
 	for _, sl := range s.log.slots {
 		s.log.loadedBytes += len(sl.payload.data)
