@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -28,48 +29,12 @@ It says what may be lost, and asks for the partition's name before it does
 anything. It is recorded as an event.`,
 		Example: "  tube cluster unsafe-recover orders/3 --survivor 2 --dry-run\n  tube cluster unsafe-recover orders/3 --survivor 2",
 		RunE: func(c *cobra.Command, args []string) error {
-			topic, partition, err := partitionArg(args[0])
+			q, err := recoverRequest(args[0], survivor, nodes)
 			if err != nil {
 				return err
 			}
-			q := &tubev1.UnsafeRecoverRequest{Topic: topic, Partition: partition, Survivor: -1, DryRun: true, Force: force}
-			if survivor == "" {
-				return usage("give the node whose replica to go on from, or none", "--survivor is missing")
-			}
-			if survivor != "none" {
-				if q.Survivor, err = nodeArg(survivor); err != nil {
-					return err
-				}
-			}
-			if nodes != "" {
-				if q.Nodes, err = nodeArgs(nodes); err != nil {
-					return err
-				}
-			}
-			r, err := ask(c.Context(), a, a.cluster().UnsafeRecover, q)
-			if err != nil {
-				return err
-			}
-			out := toRecovery(q, r)
-			if !dryRun {
-				if !a.json {
-					if err := out.write(a.err); err != nil {
-						return err
-					}
-				}
-				if !yes {
-					if err := a.confirmName(args[0]); err != nil {
-						return err
-					}
-				}
-				q.DryRun, q.Confirm = false, args[0]
-				if _, err := ask(c.Context(), a, a.cluster().UnsafeRecover, q); err != nil {
-					return err
-				}
-				out.DryRun = false
-				return a.done(out, "Recovered %s: it lies on nodes %s now.", args[0], ids(r.Nodes))
-			}
-			return a.result(out, out.write)
+			q.Force = force
+			return a.unsafeRecover(c.Context(), q, dryRun, yes)
 		},
 	}
 	c.Flags().StringVar(&survivor, "survivor", "", "node whose replica to go on from; none: the partition starts empty")
@@ -78,6 +43,56 @@ anything. It is recorded as an event.`,
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	c.Flags().BoolVar(&force, "force", false, "although a majority seems to be there")
 	return a.client(c)
+}
+
+func recoverRequest(name, survivor, nodes string) (q *tubev1.UnsafeRecoverRequest, err error) {
+	q = &tubev1.UnsafeRecoverRequest{Survivor: -1}
+	if q.Topic, q.Partition, err = partitionArg(name); err != nil {
+		return nil, err
+	}
+	if survivor == "" {
+		return nil, usage("give the node whose replica to go on from, or none", "--survivor is missing")
+	}
+	if survivor != "none" {
+		if q.Survivor, err = nodeArg(survivor); err != nil {
+			return nil, err
+		}
+	}
+	if nodes != "" {
+		q.Nodes, err = nodeArgs(nodes)
+	}
+	return q, err
+}
+
+// unsafeRecover says what may be lost and, unless that was all that was asked for,
+// does it once somebody has confirmed.
+func (a *app) unsafeRecover(ctx context.Context, q *tubev1.UnsafeRecoverRequest, dryRun, yes bool) error {
+	name := fmt.Sprintf("%s/%d", q.Topic, q.Partition)
+	q.DryRun = true
+	r, err := ask(ctx, a, a.cluster().UnsafeRecover, q)
+	if err != nil {
+		return err
+	}
+	out := toRecovery(q, r)
+	if dryRun {
+		return a.result(out, out.write)
+	}
+	if !a.json {
+		if err := out.write(a.err); err != nil {
+			return err
+		}
+	}
+	if !yes {
+		if err := a.confirmName(name); err != nil {
+			return err
+		}
+	}
+	q.DryRun, q.Confirm = false, name
+	if r, err = ask(ctx, a, a.cluster().UnsafeRecover, q); err != nil {
+		return err
+	}
+	out.DryRun = false
+	return a.done(out, "Recovered %s: it lies on nodes %s now.", name, ids(r.Nodes))
 }
 
 type recovery struct {
