@@ -26,6 +26,10 @@ build: ## build ./bin/tube
 run: build ## build and start a node with its data in ./data; Ctrl-C stops it
 	@./bin/tube start
 
+.PHONY: cluster
+cluster: build ## build and start three nodes with their data in ./data/1..3; Ctrl-C stops them
+	@./bin/tube cluster local
+
 .PHONY: test
 test: tools ## run every test, installing what they need
 	@go test -race $(UNIT)

@@ -41,5 +41,6 @@ func (p *Partition) readError(err error) error {
 		return fmt.Errorf("%w: %w", ErrOutOfRange, err) // the log start moved meanwhile
 	}
 	p.logger.Error("cannot read", "partition", p.id.String(), "err", err)
+	p.giveUp(err)
 	return fmt.Errorf("%w: %w", ErrStorage, err)
 }

@@ -139,7 +139,7 @@ func exactly(n int) cobra.PositionalArgs {
 func (a *app) client(c *cobra.Command) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&a.kafka, "kafka", a.envOr("TUBE_KAFKA", "127.0.0.1:9092"), "Kafka address of a node, or several with commas ($TUBE_KAFKA)")
-	f.StringVar(&a.http, "http", a.envOr("TUBE_HTTP", "127.0.0.1:9080"), "HTTP address of a node ($TUBE_HTTP)")
+	f.StringVar(&a.http, "http", a.envOr("TUBE_HTTP", "127.0.0.1:9080"), "HTTP address of a node, or several with commas ($TUBE_HTTP)")
 	f.DurationVar(&a.timeout, "timeout", 15*time.Second, "longest time to wait for an answer")
 	f.BoolVar(&a.json, "json", false, "write JSON for programs")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no notes on standard error")

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -98,12 +99,22 @@ func (u *unreachable) OnBrokerConnect(m kgo.BrokerMetadata, _ time.Duration, _ n
 	}
 }
 
-// cluster makes a client of the cluster service at --http.
+// cluster makes a client of the cluster service at --http: of the first of these
+// nodes that listens.
 func (a *app) cluster() tubev1connect.ClusterServiceClient {
 	dialer := &net.Dialer{Timeout: dialTimeout}
+	addrs := strings.Split(a.http, ",")
+	dial := func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
+		for _, addr := range addrs {
+			if conn, err = dialer.DialContext(ctx, network, addr); err == nil {
+				return conn, nil
+			}
+		}
+		return nil, err
+	}
 	// No proxy: nodes are addressed directly, as Kafka clients do.
-	client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, ResponseHeaderTimeout: a.timeout}}
-	return tubev1connect.NewClusterServiceClient(client, "http://"+a.http)
+	client := &http.Client{Transport: &http.Transport{DialContext: dial, ResponseHeaderTimeout: a.timeout}}
+	return tubev1connect.NewClusterServiceClient(client, "http://"+addrs[0])
 }
 
 // clusterError says who does not answer.
@@ -113,4 +124,15 @@ func (a *app) clusterError(err error) error {
 		return a.nobodyAt(a.http, "--http", err)
 	}
 	return err
+}
+
+// ask calls the cluster service once, within --timeout.
+func ask[Q, R any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Q]) (*connect.Response[R], error), q *Q) (*R, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	r, err := call(ctx, connect.NewRequest(q))
+	if err != nil {
+		return nil, a.clusterError(err)
+	}
+	return r.Msg, nil
 }

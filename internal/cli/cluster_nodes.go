@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"context"
 	"io"
 	"strings"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	tubev1 "github.com/tube-mq/tube/proto/tube/v1"
@@ -15,20 +13,18 @@ func newClusterNodes(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "nodes", Short: "List the nodes", Args: exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(c.Context(), a.timeout)
-			defer cancel()
-			r, err := a.cluster().ListNodes(ctx, connect.NewRequest(&tubev1.ListNodesRequest{}))
+			r, err := ask(c.Context(), a, a.cluster().ListNodes, &tubev1.ListNodesRequest{})
 			if err != nil {
-				return a.clusterError(err)
+				return err
 			}
 			out := []listedNode{}
-			for _, n := range r.Msg.Nodes {
-				out = append(out, listedNode{n.Id, n.State, n.Roles, n.Zone, n.KafkaAddress, n.HttpAddress, n.PeerAddress, n.Version, n.Controller, n.Leaders, n.Replicas})
+			for _, n := range r.Nodes {
+				out = append(out, listedNode{n.Id, n.State, n.Roles, n.Zone, n.KafkaAddress, n.HttpAddress, n.PeerAddress, n.Version, n.Controller, n.Leaders, n.Replicas, n.Drain, n.Drained, n.ReplicasLeft})
 			}
 			return a.result(out, func(w io.Writer) error {
 				t := newTable("NODE", "STATE", "ROLES", "ZONE", "KAFKA", "HTTP", "LEADS", "REPLICAS", "VERSION", "")
 				for _, n := range out {
-					t.row(n.ID, n.State, strings.Join(n.Roles, ","), n.Zone, n.Kafka, n.HTTP, n.Leaders, n.Replicas, n.Version, map[bool]string{true: "controller"}[n.Controller])
+					t.row(n.ID, n.state(), strings.Join(n.Roles, ","), n.Zone, n.Kafka, n.HTTP, n.Leaders, n.Replicas, n.Version, map[bool]string{true: "controller"}[n.Controller])
 				}
 				return t.write(w)
 			})
@@ -49,4 +45,18 @@ type listedNode struct {
 	Controller bool     `json:"controller"`
 	Leaders    int32    `json:"leaders"`
 	Replicas   int32    `json:"replicas"`
+	Drain      bool     `json:"drain"`
+	Drained    bool     `json:"drained"`
+	Left       int32    `json:"replicas_left"` // moves under way count
+}
+
+// state is that of the node, and how far its drain is.
+func (n *listedNode) state() string {
+	switch {
+	case n.Drained && n.State == "draining":
+		return "drained"
+	case n.Drain && n.State != "draining":
+		return n.State + ", draining"
+	}
+	return n.State
 }

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	tubev1 "github.com/tube-mq/tube/proto/tube/v1"
@@ -16,16 +14,13 @@ func newClusterStatus(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "status", Short: "Sum the cluster up", Args: exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(c.Context(), a.timeout)
-			defer cancel()
-			r, err := a.cluster().Status(ctx, connect.NewRequest(&tubev1.StatusRequest{}))
+			m, err := ask(c.Context(), a, a.cluster().Status, &tubev1.StatusRequest{})
 			if err != nil {
-				return a.clusterError(err)
+				return err
 			}
-			m := r.Msg
 			out := &clusterStatus{
 				m.ClusterId, m.Version, m.NodeId, m.ControllerId, m.Nodes, m.NodesUp, m.Topics, m.Partitions,
-				m.PartitionsWithoutLeader, m.PartitionsUnderReplicated, m.NodeStarted.AsTime(), append([]string{}, m.Problems...),
+				m.PartitionsWithoutLeader, m.PartitionsUnderReplicated, m.NodeStarted.AsTime(), append(append([]string{}, m.ClusterProblems...), m.Problems...),
 			}
 			return a.result(out, func(w io.Writer) error { return out.write(w, a.now()) })
 		},

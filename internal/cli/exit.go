@@ -19,7 +19,8 @@ const (
 	exitUsage       = 2 // the command line or the configuration is wrong
 	exitNotFound    = 3 // what was named does not exist
 	exitUnavailable = 4 // no node answers, or not in time: trying again may help
-	exitConflict    = 5 // it exists already, or is in use
+	exitConflict    = 5 // it exists already, is in use, or things are not such that it can be done
+	exitUnhealthy   = 6 // the question was answered, and the answer is that help is needed
 )
 
 // failure is an error as the user is told: what happened, what to do, exit code.
@@ -108,6 +109,10 @@ func explain(err error) *failure {
 			out.code = exitNotFound
 		case connect.CodeInvalidArgument:
 			out.code = exitUsage
+		case connect.CodeFailedPrecondition, connect.CodeAlreadyExists:
+			out.code = exitConflict
+		case connect.CodeUnimplemented:
+			out.hint = "the node that answers is older than this command"
 		}
 		return out
 	case errors.Is(err, context.Canceled):

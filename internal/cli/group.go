@@ -18,6 +18,9 @@ func newGroup(a *app) *cobra.Command {
 
 // group looks one group up, with its lag.
 func group(ctx context.Context, adm *kadm.Client, name string) (kadm.DescribedGroupLag, error) {
+	if g, ok, err := consumersGroup(ctx, adm, name); ok || err != nil {
+		return g, err
+	}
 	all, err := adm.Lag(ctx, name)
 	if err != nil {
 		return kadm.DescribedGroupLag{}, err

@@ -68,8 +68,12 @@ func planReset(ctx context.Context, adm *kadm.Client, name string, topics []stri
 	if err != nil {
 		return nil, err
 	}
-	if members := described[name].Members; len(members) > 0 {
-		return nil, conflict("stop them first; tube group describe "+name+" names them", "group %q has %s", name, plural(int64(len(members)), "member"))
+	consumers, err := adm.DescribeConsumerGroups(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if members := len(described[name].Members) + len(consumers[name].Members); members > 0 {
+		return nil, conflict("stop them first; tube group describe "+name+" names them", "group %q has %s", name, plural(int64(members), "member"))
 	}
 	committed, err := adm.FetchOffsets(ctx, name)
 	if err == nil {

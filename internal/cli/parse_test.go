@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -119,5 +121,68 @@ func TestCounts(t *testing.T) {
 		if got := count(n); got != want {
 			t.Errorf("%d: %s", n, got)
 		}
+	}
+}
+
+func TestReplicaListsAreRead(t *testing.T) {
+	got, err := replicaLists("0:1,2,3; 1:2,3,1;")
+	if err != nil || len(got) != 2 || got[1].Partition != 1 || !slices.Equal(got[1].Nodes, []int32{2, 3, 1}) {
+		t.Errorf("%v %v", got, err)
+	}
+	for _, s := range []string{"", ";", "1,2", "0:", "0:a", "0:0", "-1:1", "0:1;0:2"} {
+		if got, err := replicaLists(s); explain(err).code != exitUsage {
+			t.Errorf("%q is read as %v, %v", s, got, err)
+		}
+	}
+}
+
+func TestThrottlesAreRead(t *testing.T) {
+	for s, want := range map[string]int64{"": 0, "50MB/s": 50e6, "1MiB": 1 << 20, "7": 7} {
+		if got, err := (&moveFlags{throttle: s}).bytesPerSecond(); err != nil || got != want {
+			t.Errorf("%q: %d %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"0", "fast", "-1"} {
+		if _, err := (&moveFlags{throttle: s}).bytesPerSecond(); explain(err).code != exitUsage {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+func TestPartitionsAreNamedAsPeopleDo(t *testing.T) {
+	if topic, n, err := partitionArg("a.b-c/12"); topic != "a.b-c" || n != 12 || err != nil {
+		t.Error(topic, n, err)
+	}
+	for _, s := range []string{"a", "/1", "a/", "a/b", "a/-1", "a/1/2"} {
+		if _, _, err := partitionArg(s); explain(err).code != exitUsage {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+func TestWordsAreQuotedForTheShell(t *testing.T) {
+	for s, want := range map[string]string{
+		"plain": "plain", "two words": "'two words'", "it's": `'it'\''s'`, "$(hostname -f):9092": `"$(hostname -f):9092"`, "$(rm x)": "'$(rm x)'",
+	} {
+		if got := quoted(s); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestLinesOfANodeStayWhole(t *testing.T) {
+	var b bytes.Buffer
+	var mu sync.Mutex
+	one, two := &prefixed{mu: &mu, w: &b, prefix: "1 | "}, &prefixed{mu: &mu, w: &b, prefix: "2 | "}
+	for _, w := range []struct {
+		p *prefixed
+		s string
+	}{{one, "a"}, {two, "x\ny\nz"}, {one, "b\n"}, {two, "\n"}} {
+		if n, err := w.p.Write([]byte(w.s)); n != len(w.s) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if want := "2 | x\n2 | y\n1 | ab\n2 | z\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
 	}
 }

@@ -35,11 +35,25 @@ func (p *progress) show(n, bytes int64) {
 	p.shown = now
 	line := fmt.Sprintf("%s, %s/s", plural(n, p.noun), count(int64(float64(n)/max(now.Sub(p.started).Seconds(), 0.001))))
 	if p.total > 0 {
-		done := min(bytes, p.total)
-		filled := int(done * progressBar / p.total)
-		line = fmt.Sprintf("[%s%s] %3d %%  %s", strings.Repeat("█", filled), strings.Repeat("·", progressBar-filled), done*100/p.total, line)
+		line = bar(float64(bytes)/float64(p.total)) + "  " + line
 	}
 	fmt.Fprintf(p.a.err, "\r\x1b[K%s", line)
+}
+
+// share tells that a share of the work is done, from 0 to 1.
+func (p *progress) share(share float64, text string) {
+	now := p.a.now()
+	if !p.on || now.Sub(p.shown) < progressEvery {
+		return
+	}
+	p.shown = now
+	fmt.Fprintf(p.a.err, "\r\x1b[K%s  %s", bar(share), text)
+}
+
+func bar(share float64) string {
+	share = max(0, min(share, 1))
+	filled := int(share * progressBar)
+	return fmt.Sprintf("[%s%s] %3d %%", strings.Repeat("█", filled), strings.Repeat("·", progressBar-filled), int(share*100))
 }
 
 // end removes the line.

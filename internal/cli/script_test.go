@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -83,7 +84,9 @@ func (standIn) Image() *meta.Image {
 		1: {ID: 1, Roles: []string{"master", "broker"}, State: meta.NodeUp, Version: "v0.1.0", Kafka: "127.0.0.1:9092"},
 	}}
 }
-func (standIn) Problems() []string { return nil }
+func (standIn) Problems() []string                              { return nil }
+func (standIn) ClusterProblems() []string                       { return nil }
+func (standIn) NodeProblems(context.Context) []rpc.NodeProblems { return nil }
 func (standIn) ListEvents(after uint64, limit int) []rpc.Event {
 	all := []rpc.Event{
 		{Seq: 1, Time: time.Unix(0, 0), Kind: "node-up", Subject: "node 1"},

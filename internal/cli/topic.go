@@ -9,8 +9,8 @@ import (
 )
 
 func newTopic(a *app) *cobra.Command {
-	return parent("topic", "Create, list, describe, alter and delete topics",
-		newTopicCreate(a), newTopicList(a), newTopicDescribe(a), newTopicAlter(a), newTopicDelete(a))
+	return parent("topic", "Create, list, describe, alter, move and delete topics",
+		newTopicCreate(a), newTopicList(a), newTopicDescribe(a), newTopicAlter(a), newTopicReassign(a), newTopicDelete(a))
 }
 
 // settings reads k=v pairs.

@@ -47,6 +47,9 @@ type Config struct {
 	GroupMinSessionTimeout time.Duration
 	GroupMaxSessionTimeout time.Duration
 	GroupInitialDelay      time.Duration
+	GroupConsumerSession   time.Duration
+	GroupConsumerInterval  time.Duration
+	GroupMigration         string
 	GroupMaxMembers        int
 	OffsetsRetention       time.Duration
 

@@ -89,6 +89,11 @@ var settings = []Setting{
 	{"group-min-session-timeout", sectionGroups, "6s", "Shortest session timeout that a member may ask for. Shorter ones detect a dead member sooner and cost more heartbeats.", func(c *Config) value { return duration{&c.GroupMinSessionTimeout, time.Millisecond, year} }},
 	{"group-max-session-timeout", sectionGroups, "30m", "Longest session timeout that a member may ask for.", func(c *Config) value { return duration{&c.GroupMaxSessionTimeout, time.Millisecond, year} }},
 	{"group-initial-rebalance-delay", sectionGroups, "500ms", "How long a new group waits for more members before it deals out partitions. Each newcomer makes it wait as long again, so members that start together share one rebalance. Kafka waits 3s, which one asks of every first message; 500ms is enough for processes that start at the same time.", func(c *Config) value { return duration{&c.GroupInitialDelay, 0, 5 * time.Minute} }},
+	{"group-consumer-session-timeout", sectionGroups, "45s", "How long a member of a group of the consumer protocol (KIP-848) may be silent before its partitions go to others. For those the server says it, not the client.", func(c *Config) value { return duration{&c.GroupConsumerSession, 200 * time.Millisecond, year} }},
+	{"group-consumer-heartbeat-interval", sectionGroups, "5s", "How often such members send a heartbeat. They hear of a new assignment by one.", func(c *Config) value { return duration{&c.GroupConsumerInterval, 100 * time.Millisecond, time.Hour} }},
+	{"group-migration", sectionGroups, "bidirectional", "Which groups may change their protocol while they have members. upgrade is from the classic to the consumer protocol, when the first member of that joins; downgrade is back, when the last one leaves.", func(c *Config) value {
+		return choice{&c.GroupMigration, []string{"bidirectional", "upgrade", "downgrade", "disabled"}}
+	}},
 	{"group-max-members", sectionGroups, "50000", "Most members of one group.", func(c *Config) value { return integer{&c.GroupMaxMembers, 1, 1_000_000} }},
 	{"offsets-retention", sectionGroups, "7d", "How long the committed offsets of a group without members are kept.", func(c *Config) value { return duration{&c.OffsetsRetention, time.Minute, 100 * year} }},
 

@@ -40,6 +40,9 @@ func (c *Config) validate(ctx context.Context, resolve lookup) []error {
 	if c.GroupMaxSessionTimeout < c.GroupMinSessionTimeout {
 		bad("group-max-session-timeout (%s) is below group-min-session-timeout (%s)", FormatDuration(c.GroupMaxSessionTimeout), FormatDuration(c.GroupMinSessionTimeout))
 	}
+	if c.GroupConsumerSession <= c.GroupConsumerInterval || c.GroupConsumerSession > c.GroupMaxSessionTimeout {
+		bad("group-consumer-session-timeout (%s) must be above group-consumer-heartbeat-interval (%s) and not above group-max-session-timeout (%s)", FormatDuration(c.GroupConsumerSession), FormatDuration(c.GroupConsumerInterval), FormatDuration(c.GroupMaxSessionTimeout))
+	}
 	if c.RequestMemoryBytes < c.MaxFrameBytes {
 		bad("request-memory (%s) is below max-frame-size (%s): the largest request could never be read", FormatSize(c.RequestMemoryBytes), FormatSize(c.MaxFrameBytes))
 	}

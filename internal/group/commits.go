@@ -50,7 +50,7 @@ func outward(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrFencedInstance), errors.Is(err, ErrUnknownMember), errors.Is(err, ErrRebalancing),
+	case errors.Is(err, ErrFencedInstance), errors.Is(err, ErrUnknownMember), errors.Is(err, ErrRebalancing), errors.Is(err, ErrStaleEpoch),
 		errors.Is(err, ErrGroupNotFound), errors.Is(err, ErrNonEmpty), errors.Is(err, ErrNotCoordinator):
 		return err
 	default:
@@ -65,6 +65,11 @@ func (c *Coordinator) mayCommit(req *CommitRequest) error {
 	}
 	if len(req.MemberID) > 2*MaxNameBytes || !utf8.ValidString(req.MemberID) || !utf8.ValidString(req.Instance) {
 		return ErrUnknownMember
+	}
+	if g := c.consumerGroup(req.Group); g != nil && g.classic == nil {
+		return c.mayCommitConsumers(g, req)
+	} else if g != nil {
+		return ErrRebalancing
 	}
 	g := c.groups[req.Group]
 	if g == nil || len(g.members) == 0 {
@@ -86,6 +91,21 @@ func (c *Coordinator) mayCommit(req *CommitRequest) error {
 		return ErrRebalancing // it does not know yet what it reads
 	}
 	c.alive(m)
+	return nil
+}
+
+// mayCommitConsumers is mayCommit for a group whose partitions are assigned here.
+func (c *Coordinator) mayCommitConsumers(g *consumerGroup, req *CommitRequest) error {
+	r := c.replicated(g)
+	if m := r.members[req.MemberID]; m != nil && m.Classic == nil && req.NoEpochs {
+		return ErrUnsupportedVersion
+	}
+	if err := r.mayCommit(req.Generation, req.MemberID, req.Instance); err != nil {
+		return err
+	}
+	if s := g.sessions[req.MemberID]; s != nil {
+		c.aliveConsumer(s)
+	}
 	return nil
 }
 
@@ -150,7 +170,7 @@ func (c *Coordinator) DeleteOffsets(now time.Time, t Token, req *DeleteOffsetsRe
 		refuse(err)
 		return c.take()
 	}
-	g := c.groups[req.Group]
+	g, cg := c.groups[req.Group], c.consumerGroup(req.Group)
 	if g == nil && c.m.State(req.Group) == nil {
 		refuse(ErrGroupNotFound)
 		return c.take()
@@ -166,7 +186,7 @@ func (c *Coordinator) DeleteOffsets(now time.Time, t Token, req *DeleteOffsetsRe
 	subscribed := map[record.TopicID]bool{}
 	cmd := &grouppb.DeleteOffsets{Group: req.Group}
 	for _, dt := range req.Topics {
-		if read[dt.Name] {
+		if read[dt.Name] || cg != nil && c.reads(cg, dt.Topic, dt.Name) {
 			subscribed[dt.Topic] = true
 			continue
 		}
@@ -209,6 +229,10 @@ func (c *Coordinator) DeleteGroup(now time.Time, t Token, name string) Effects {
 	refuse := func(err error) { c.reply(t, err) }
 	if err := c.check(name); err != nil {
 		refuse(err)
+		return c.take()
+	}
+	if c.consumerGroup(name) != nil {
+		refuse(ErrNonEmpty)
 		return c.take()
 	}
 	g := c.open(name)

@@ -2,6 +2,7 @@ package group
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -10,6 +11,14 @@ import (
 type Config struct {
 	MinSession time.Duration // group.min.session.timeout.ms; 6 s
 	MaxSession time.Duration // group.max.session.timeout.ms; 30 min
+	// ConsumerSession is how long a member of a group whose partitions the
+	// coordinator assigns may be silent (group.consumer.session.timeout.ms; 45 s),
+	// and ConsumerInterval how often it is told to come (5 s).
+	ConsumerSession  time.Duration
+	ConsumerInterval time.Duration
+	// Migration says which groups may become of the other kind while they have
+	// members (group.consumer.migration.policy); Bidirectional.
+	Migration Migration
 	// InitialDelay is how long a new group waits for more members before its
 	// first rebalance (group.initial.rebalance.delay.ms; 3 s). Each newcomer
 	// makes it wait as long again, up to the members' rebalance timeout.
@@ -34,10 +43,28 @@ type Config struct {
 	ExpireInterval time.Duration
 }
 
+// MinConsumerInterval is the shortest heartbeat interval of consumers.
+const MinConsumerInterval = 100 * time.Millisecond
+
+// Migration is a policy; groups without members always become what is asked for.
+type Migration string
+
+// The policies.
+const (
+	Bidirectional Migration = "bidirectional"
+	Upgrade       Migration = "upgrade"   // to groups whose partitions the coordinator assigns
+	Downgrade     Migration = "downgrade" // to classic groups
+	Disabled      Migration = "disabled"
+)
+
+func (m Migration) upgrades() bool   { return m == Bidirectional || m == Upgrade }
+func (m Migration) downgrades() bool { return m == Bidirectional || m == Downgrade }
+
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{
 		MinSession: 6 * time.Second, MaxSession: 30 * time.Minute, InitialDelay: 3 * time.Second,
+		ConsumerSession: 45 * time.Second, ConsumerInterval: 5 * time.Second, Migration: Bidirectional,
 		MaxMembers: 50_000, MaxMemberBytes: 1 << 20, MaxGroupBytes: 32 << 20, MaxGroups: 100_000, MaxShardBytes: 256 << 20,
 		MaxOffsets: 1_000_000, MaxOffsetMetadataBytes: 4096,
 		OffsetsRetention: 7 * 24 * time.Hour, ExpireInterval: 10 * time.Minute,
@@ -49,6 +76,10 @@ func (c Config) Validate() error {
 	switch {
 	case c.MinSession <= 0 || c.MaxSession < c.MinSession:
 		return fmt.Errorf("group session timeouts: want 0 < min ≤ max, have %v and %v", c.MinSession, c.MaxSession)
+	case c.ConsumerInterval < MinConsumerInterval || c.ConsumerSession <= c.ConsumerInterval || c.ConsumerSession > c.MaxSession:
+		return fmt.Errorf("group consumer heartbeat interval %v and session timeout %v: want %v ≤ interval < session ≤ %v", c.ConsumerInterval, c.ConsumerSession, MinConsumerInterval, c.MaxSession)
+	case !slices.Contains([]Migration{Bidirectional, Upgrade, Downgrade, Disabled}, c.Migration):
+		return fmt.Errorf("group consumer migration policy %q: want %s, %s, %s or %s", c.Migration, Bidirectional, Upgrade, Downgrade, Disabled)
 	case c.InitialDelay < 0:
 		return fmt.Errorf("group initial rebalance delay %v: want ≥ 0", c.InitialDelay)
 	case c.MaxMembers < 1 || c.MaxMemberBytes < 1 || c.MaxGroupBytes < c.MaxMemberBytes || c.MaxGroups < 1 || c.MaxShardBytes < c.MaxGroupBytes || c.MaxOffsets < 1 || c.MaxOffsetMetadataBytes < 0:

@@ -38,7 +38,8 @@ type Proposal struct {
 	Data []byte
 }
 
-// Coordinator runs the classic group protocol for one shard while its node leads
+// Coordinator runs the groups of one shard, of the classic protocol and of those
+// whose partitions it assigns itself (KIP-848), while its node leads
 // it. It is pure: time comes with the calls and must not go back; what is to be
 // done comes out as Effects. It is not safe for concurrent use, and the Machine
 // must not be applied to during a call.
@@ -50,7 +51,13 @@ type Coordinator struct {
 	now     time.Time
 	// groups that have members or something under way. Invariant: every group
 	// whose State has members is here while leading.
-	groups  map[string]*live
+	groups map[string]*live
+	// consumers is the same for groups whose partitions are assigned here.
+	consumers map[string]*consumerGroup
+	// topics is the newest view of them; nil: none yet. matched are those that a
+	// pattern matches in it.
+	topics  *Topics
+	matched map[string][]*Topic
 	timers  timers
 	waiting map[Token]*member // joins and syncs that wait for others
 	calls   map[ProposalID]func(Result)
@@ -73,6 +80,7 @@ func NewCoordinator(cfg Config, m *Machine) *Coordinator {
 }
 
 func (c *Coordinator) reset() {
+	c.consumers, c.matched = map[string]*consumerGroup{}, map[string][]*Topic{}
 	c.groups, c.timers, c.waiting = map[string]*live{}, nil, map[Token]*member{}
 	c.expire.index = 0
 	c.bytes, c.reserved = 0, 0
@@ -88,7 +96,11 @@ func (c *Coordinator) Lead(now time.Time) Effects {
 	}
 	c.leading, c.clockAt = true, now
 	for _, name := range slices.Sorted(maps.Keys(c.m.groups)) {
-		if st := c.m.State(name); !st.empty() {
+		switch st := c.m.State(name); {
+		case st.empty():
+		case st.ByCoordinator:
+			c.loadConsumers(name)
+		default:
 			c.load(name, st)
 		}
 	}
@@ -102,6 +114,9 @@ func (c *Coordinator) Resign() Effects {
 	if c.leading {
 		for _, name := range slices.Sorted(maps.Keys(c.groups)) {
 			c.answerAll(c.groups[name], ErrNotCoordinator)
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.consumers)) {
+			c.consumers[name].answerAll(ErrNotCoordinator)
 		}
 		for _, id := range slices.Sorted(maps.Keys(c.calls)) {
 			c.calls[id](Result{Err: ErrNotCoordinator})
@@ -131,7 +146,9 @@ func (c *Coordinator) Observe(now time.Time, r Result) Effects {
 	if !c.leading || r.Err != nil || r.Group == "" {
 		return c.take()
 	}
-	if c.groups[r.Group] != nil {
+	if g := c.consumers[r.Group]; g != nil || r.State != nil && r.State.ByCoordinator {
+		c.observeConsumers(g, r)
+	} else if c.groups[r.Group] != nil {
 		c.open(r.Group)
 	} else if !r.State.empty() {
 		c.load(r.Group, r.State)
@@ -273,6 +290,9 @@ func (c *Coordinator) open(name string) *live {
 		return g
 	}
 	c.reload(g)
+	if c.consumers[name] != nil {
+		return nil // it became one of the other kind
+	}
 	return c.open(name)
 }
 
@@ -280,7 +300,11 @@ func (c *Coordinator) open(name string) *live {
 func (c *Coordinator) reload(g *live) {
 	c.answerAll(g, ErrLoading)
 	c.discard(g)
-	if st := c.m.State(g.name); !st.empty() {
+	switch st := c.m.State(g.name); {
+	case st.empty():
+	case st.ByCoordinator:
+		c.loadConsumers(g.name)
+	default:
 		c.load(g.name, st)
 	}
 }

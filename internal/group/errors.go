@@ -51,6 +51,20 @@ var (
 	// ErrInvalidRequest: the request contradicts itself.
 	ErrInvalidRequest = errors.New("invalid group request")
 
+	// ErrFencedEpoch: the member's epoch is not what it was given: drop what it
+	// reads and join again.
+	ErrFencedEpoch = errors.New("fenced member epoch")
+	// ErrStaleEpoch: the member has a newer epoch; heartbeat and try again.
+	ErrStaleEpoch = errors.New("stale member epoch")
+	// ErrUnreleasedInstance: another member uses the instance id and has not left.
+	ErrUnreleasedInstance = errors.New("instance id is still in use by another member")
+	// ErrUnsupportedAssignor: there is no such server-side assignor.
+	ErrUnsupportedAssignor = errors.New("unsupported assignor")
+	// ErrInvalidPattern: the subscription's regular expression cannot be used.
+	ErrInvalidPattern = errors.New("invalid regular expression")
+	// ErrUnsupportedVersion: the call is too old for a member of such a group.
+	ErrUnsupportedVersion = errors.New("unsupported version")
+
 	// ErrConflict: the group is no longer what the command was built on. It does
 	// not leave the coordinator.
 	ErrConflict = errors.New("group changed meanwhile")

@@ -19,6 +19,10 @@ func (c *Coordinator) Join(now time.Time, t Token, req *JoinRequest) Effects {
 		refuse(err)
 		return c.take()
 	}
+	if g := c.consumerGroup(req.Group); g != nil {
+		c.classicJoin(g, t, req)
+		return c.take()
+	}
 	g := c.open(req.Group)
 	switch {
 	case g == nil && req.MemberID != "":

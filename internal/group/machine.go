@@ -27,6 +27,8 @@ type Machine struct {
 // stored is one group.
 type stored struct {
 	state *State // never nil
+	// consumers is there while the state says ByCoordinator.
+	consumers *Consumers
 	// emptyClock is when the group last became empty, by the machine's clock.
 	// It counts only while the group is empty.
 	emptyClock time.Duration
@@ -73,6 +75,10 @@ func (m *Machine) Apply(index record.Index, data []byte) Result {
 	case *grouppb.Command_ForgetTopics:
 		m.forgetTopics(k.ForgetTopics)
 		return Result{}
+	case *grouppb.Command_ChangeConsumers:
+		return m.result(k.ChangeConsumers.GetGroup(), m.changeConsumers(index, now, k.ChangeConsumers))
+	case *grouppb.Command_BecomeClassic:
+		return m.result(k.BecomeClassic.GetGroup(), m.becomeClassic(index, now, k.BecomeClassic))
 	default:
 		return Result{Err: fmt.Errorf("entry %d: %w", index, ErrUnknownCommand)}
 	}
@@ -109,6 +115,9 @@ func (m *Machine) replace(name string, base uint64, s *State) error {
 		g.emptyClock = m.clock
 	}
 	g.state = s
+	if !s.ByCoordinator {
+		m.dropConsumers(g)
+	}
 	return nil
 }
 
@@ -123,7 +132,7 @@ func (m *Machine) create(name string) *stored {
 // given out once.
 func (m *Machine) putGeneration(index record.Index, now time.Time, c *grouppb.PutGeneration) error {
 	old := m.State(c.GetGroup())
-	if old != nil && c.GetState().GetGeneration() <= old.Generation {
+	if old != nil && (c.GetState().GetGeneration() <= old.Generation || old.Consumers > 0) {
 		return ErrConflict
 	}
 	s := newState(index, c.GetState())
@@ -180,6 +189,7 @@ func (m *Machine) deleteGroup(name string) error {
 
 func (m *Machine) remove(name string) {
 	g := m.groups[name]
+	m.dropConsumers(g)
 	for id := range g.topics {
 		m.dropTopic(g, id)
 	}

@@ -31,7 +31,11 @@ type storedOffset struct {
 // decided for good: the order of the log is the same for all.
 func (m *Machine) commit(index record.Index, now time.Time, c *grouppb.CommitOffsets) error {
 	g := m.groups[c.GetGroup()]
-	if err := mayCommit(m.State(c.GetGroup()), c.GetGeneration(), c.GetMember(), c.GetInstance()); err != nil {
+	if g != nil && g.consumers != nil {
+		if err := g.consumers.mayCommit(c.GetGeneration(), c.GetMember(), c.GetInstance()); err != nil {
+			return err
+		}
+	} else if err := mayCommit(m.State(c.GetGroup()), c.GetGeneration(), c.GetMember(), c.GetInstance()); err != nil {
 		return err
 	}
 	if err := checkTopics(c.GetTopics()); err != nil {
@@ -184,7 +188,7 @@ func (o storedOffset) keep(groups time.Duration) time.Duration {
 // subscriptions are the topics that the members say they read; known is false
 // if one of them does not say so in a form that is understood here.
 func (s *State) subscriptions() (topics map[string]bool, known bool) {
-	if s.ProtocolType != ConsumerProtocol {
+	if s.ProtocolType != ConsumerProtocol || s.ByCoordinator {
 		return nil, false
 	}
 	topics = map[string]bool{}

@@ -91,6 +91,8 @@ type CommitRequest struct {
 	Generation int32
 	MemberID   string
 	Instance   string
+	// NoEpochs: the request is of a version that knows no member epochs.
+	NoEpochs bool
 	// Retention asked for by old clients; ≤ 0: the group's.
 	Retention time.Duration
 	Topics    []CommitTopic
@@ -122,7 +124,11 @@ type CommitResponse struct {
 
 // FetchOffsetsRequest asks for positions. Nil Topics: for all there are.
 type FetchOffsetsRequest struct {
-	Group  string
+	Group string
+	// Member and Epoch of who asks, if it is in a group whose partitions the
+	// coordinator assigns; an empty one and −1: not said.
+	Member string
+	Epoch  int32
 	Topics []FetchTopic
 }
 
@@ -212,4 +218,6 @@ type Listing struct {
 	Group        string
 	ProtocolType string
 	Phase        Phase
+	// ByCoordinator: the coordinator assigns the partitions.
+	ByCoordinator bool
 }

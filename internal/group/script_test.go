@@ -27,6 +27,7 @@ import (
 //	lose           the proposers are told that the outcome is unknown
 //	land           what was lost is committed after all
 //	failover       another node takes over with what is committed
+//	(consumer_script_test.go has more)
 //	restart        the state goes through a snapshot; its digest must stay
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -55,7 +56,9 @@ type world struct {
 	held bool
 	// underWay are proposals without an outcome, lost those whose proposer gave up.
 	underWay, lost []Proposal
-	index          record.Index
+	index, counted record.Index
+	view           *Topics
+	topicsIndex    record.Index
 }
 
 func newWorld(t *testing.T) *world {
@@ -68,6 +71,9 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() {
 	w.c = NewCoordinator(w.cfg, w.m)
 	w.c.lastID = ProposalID(w.index) * 1000
+	if w.view != nil {
+		w.effects(w.c.SetTopics(w.now, w.view))
+	}
 	w.effects(w.c.Lead(w.now))
 }
 
@@ -124,6 +130,7 @@ func (w *world) run(cmd string) {
 			m, text, _ := strings.Cut(a, ":")
 			req.Assignments[m] = []byte(text)
 		}
+		w.assignNames(req)
 		w.effects(w.c.Sync(w.now, w.token(), req))
 	case "heartbeat":
 		if err := w.c.Heartbeat(w.now, &HeartbeatRequest{group, gen, id, instance}); err != nil {
@@ -159,12 +166,18 @@ func (w *world) run(cmd string) {
 		w.describe(group)
 	case "list":
 		for _, l := range w.c.List() {
-			w.printf("%s %s %s\n", l.Group, l.Phase, l.ProtocolType)
+			w.printf("%s %s %s", l.Group, l.Phase, l.ProtocolType)
+			if l.ByCoordinator {
+				w.printf(", by the coordinator")
+			}
+			w.printf("\n")
 		}
 	case "advance":
 		w.advance()
 	default:
-		w.runLog(cmd)
+		if !w.runConsumers(cmd, group, id, instance) {
+			w.runLog(cmd)
+		}
 	}
 }
 
@@ -217,6 +230,7 @@ func (w *world) runLog(cmd string) {
 
 func (w *world) config() {
 	w.cfg.InitialDelay = w.dur("initial-delay", w.cfg.InitialDelay.String())
+	w.cfg.Migration = Migration(w.arg("migration", string(w.cfg.Migration)))
 	w.cfg.MaxMembers = w.num("max-members", w.cfg.MaxMembers)
 	w.cfg.MaxGroups = w.num("max-groups", w.cfg.MaxGroups)
 	w.cfg.MaxOffsets = w.num("max-offsets", w.cfg.MaxOffsets)
@@ -244,13 +258,17 @@ func (w *world) joinRequest(group, id, instance string) *JoinRequest {
 		protocols = nil
 	}
 	for _, p := range protocols {
-		req.Protocols = append(req.Protocols, Protocol{p, subscription(w.arg("owned", ""), w.list("topics")...)})
+		owned := w.arg("owned", "")
+		if w.has("owned-names") {
+			owned = "\xff\xff\xff\xff" + string(encodeAssignment(w.names(w.list("owned-names"))))[2:]
+		}
+		req.Protocols = append(req.Protocols, Protocol{p, subscription(owned, w.list("topics")...)})
 	}
 	return req
 }
 
 func (w *world) commitRequest(group, id, instance string, gen int32) *CommitRequest {
-	req := &CommitRequest{Group: group, Generation: gen, MemberID: id, Instance: instance, Retention: w.dur("retention", "0s")}
+	req := &CommitRequest{Group: group, Generation: gen, MemberID: id, Instance: instance, NoEpochs: w.has("no-epochs"), Retention: w.dur("retention", "0s")}
 	for _, a := range w.list("offsets") {
 		topic, p, o := parsePosition(a)
 		req.Topics = append(req.Topics, CommitTopic{topicID(topic), topic, []CommitPartition{
@@ -261,7 +279,7 @@ func (w *world) commitRequest(group, id, instance string, gen int32) *CommitRequ
 }
 
 func (w *world) fetch(group string) {
-	r := w.c.FetchOffsets(&FetchOffsetsRequest{Group: group})
+	r := w.c.FetchOffsets(&FetchOffsetsRequest{Group: group, Member: w.arg("id", ""), Epoch: int32(w.num("epoch", -1))})
 	if r.Err != nil {
 		w.printf("%v\n", r.Err)
 		return
@@ -285,6 +303,10 @@ func (w *world) describe(group string) {
 	}
 	w.printf("%s, generation %d, type %q, protocol %q\n", d.Phase, d.Generation, d.ProtocolType, d.Protocol)
 	for _, m := range d.Members {
+		if ps := parseAssignment(m.Assignment); len(ps) > 0 {
+			w.printf("  %s instance=%q assignment=%s\n", m.ID, m.Instance, describeNames(ps))
+			continue
+		}
 		w.printf("  %s instance=%q assignment=%q\n", m.ID, m.Instance, m.Assignment)
 	}
 }
@@ -350,9 +372,14 @@ func describeReply(response any) string {
 			s += ", members " + strings.Join(ids, " ")
 		}
 		return s
+	case *ConsumerHeartbeatResponse:
+		return describeBeat(r)
 	case *SyncResponse:
 		if r.Err != nil {
 			return "sync refused: " + r.Err.Error()
+		}
+		if ps := parseAssignment(r.Assignment); len(ps) > 0 {
+			return "assigned " + describeNames(ps)
 		}
 		return fmt.Sprintf("assigned %q", r.Assignment)
 	case *LeaveResponse:

@@ -14,12 +14,14 @@ const (
 	promiseBytes  = 256  // an id that was handed out
 	topicBytes    = 256  // a topic that a group has positions in
 	positionBytes = 128
+	consumerBytes = 256 // a member of a group that the coordinator assigns
+	sessionBytes  = 256 // what is known of such a member's life
 )
 
 func (o storedOffset) bytes() int { return positionBytes + len(o.Metadata) }
 
 // Bytes is about what the machine's groups and their positions take in memory.
-// Members are not in it: the coordinator counts those.
+// Members are not in it, but for those of Consumers: the coordinator counts those.
 func (m *Machine) Bytes() int { return m.bytes }
 
 // put stores a position.

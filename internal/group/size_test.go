@@ -10,6 +10,14 @@ func checkSizes(t *testing.T, c *Coordinator) {
 	stored := 0
 	for name, g := range c.m.groups {
 		stored += groupBytes + len(name)
+		if g.consumers != nil {
+			for _, m := range g.consumers.members {
+				stored += m.bytes()
+			}
+			for id, target := range g.consumers.targets {
+				stored += len(id) + target.bytes()
+			}
+		}
 		for _, to := range g.topics {
 			stored += topicBytes + len(to.name)
 			for _, o := range to.partitions {
@@ -33,6 +41,12 @@ func checkSizes(t *testing.T, c *Coordinator) {
 		}
 		if g.bytes != sum {
 			t.Fatalf("group %q says %d bytes, its members have %d", name, g.bytes, sum)
+		}
+	}
+	for name, g := range c.consumers {
+		held += liveBytes + len(name)
+		for id := range g.sessions {
+			held += sessionBytes + len(id)
 		}
 	}
 	if c.bytes != held {

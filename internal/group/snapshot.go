@@ -28,7 +28,7 @@ func (m *Machine) Snapshot() []byte {
 	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[name]
 		pb.Groups = append(pb.Groups, &grouppb.Group{
-			Name: name, State: g.state.proto(), EmptyClockMillis: g.emptyClock.Milliseconds(), Topics: g.topicsProto(),
+			Name: name, State: g.state.proto(), EmptyClockMillis: g.emptyClock.Milliseconds(), Topics: g.topicsProto(), Consumers: g.consumers.proto(),
 		})
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(pb)
@@ -64,6 +64,14 @@ func (m *Machine) Restore(b []byte) error {
 		}
 		s := next.create(g.GetName())
 		s.state = newState(record.Index(g.GetState().GetVersion()), g.GetState())
+		if pb := g.GetConsumers(); pb != nil {
+			c, ok := consumersFrom(pb)
+			if !ok {
+				return fmt.Errorf("%w: group %q", ErrSnapshot, g.GetName())
+			}
+			s.consumers, s.state.ByCoordinator, s.state.Consumers = c, true, len(c.members)
+			next.bytes += c.bytes
+		}
 		s.emptyClock = time.Duration(g.GetEmptyClockMillis()) * time.Millisecond
 		if err := next.readTopics(s, g.GetTopics()); err != nil {
 			return fmt.Errorf("%w: group %q", err, g.GetName())

@@ -20,6 +20,11 @@ type State struct {
 	Assigned bool
 	Members  []Member  // in the order in which they joined
 	Since    time.Time // wall clock of the proposer, for display
+	// ByCoordinator: the coordinator assigns the partitions (KIP-848), and the
+	// members, so many, are in the Machine's Consumers. Generation is the group's
+	// epoch then, so that neither goes back when the group becomes the other.
+	ByCoordinator bool
+	Consumers     int
 
 	byID       map[string]int    // member id → position in Members
 	byInstance map[string]string // instance id → member id
@@ -56,7 +61,7 @@ func (s *State) Member(id string) *Member {
 }
 
 // empty reports that nobody is in the group; a group that does not exist is empty.
-func (s *State) empty() bool { return s == nil || len(s.Members) == 0 }
+func (s *State) empty() bool { return s == nil || len(s.Members) == 0 && s.Consumers == 0 }
 
 // version is 0 for a group that does not exist.
 func (s *State) version() record.Index {

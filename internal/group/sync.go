@@ -17,6 +17,10 @@ func (c *Coordinator) Sync(now time.Time, t Token, req *SyncRequest) Effects {
 		refuse(err)
 		return c.take()
 	}
+	if g := c.consumerGroup(req.Group); g != nil {
+		c.classicSync(g, t, req)
+		return c.take()
+	}
 	g := c.open(req.Group)
 	switch {
 	case g == nil:
@@ -134,6 +138,9 @@ func (c *Coordinator) Heartbeat(now time.Time, req *HeartbeatRequest) error {
 	}
 	g := c.groups[req.Group]
 	if g == nil {
+		if g := c.consumers[req.Group]; g != nil {
+			return c.classicHeartbeat(g, req)
+		}
 		return ErrUnknownMember
 	}
 	m, err := g.find(req.MemberID, req.Instance)
@@ -158,6 +165,10 @@ func (c *Coordinator) Leave(now time.Time, t Token, req *LeaveRequest) Effects {
 	refuse := func(err error) { c.reply(t, &LeaveResponse{Err: err}) }
 	if err := c.check(req.Group); err != nil {
 		refuse(err)
+		return c.take()
+	}
+	if g := c.consumerGroup(req.Group); g != nil {
+		c.classicLeave(g, t, req)
 		return c.take()
 	}
 	g := c.open(req.Group)

@@ -2,6 +2,7 @@ package group
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +14,14 @@ import (
 func (c *Coordinator) FetchOffsets(req *FetchOffsetsRequest) *FetchOffsetsResponse {
 	if err := c.check(req.Group); err != nil {
 		return &FetchOffsetsResponse{Err: err}
+	}
+	if g := c.consumerGroup(req.Group); g != nil && req.Member != "" && req.Epoch >= 0 {
+		switch m := c.replicated(g).members[req.Member]; {
+		case m == nil:
+			return &FetchOffsetsResponse{Err: ErrUnknownMember}
+		case m.Epoch != req.Epoch:
+			return &FetchOffsetsResponse{Err: ErrStaleEpoch}
+		}
 	}
 	return &FetchOffsetsResponse{Topics: c.m.offsets(req)}
 }
@@ -57,6 +66,8 @@ func (c *Coordinator) Describe(name string) *Description {
 	}
 	g, st := c.groups[name], c.m.State(name)
 	switch {
+	case c.consumers[name] != nil || st != nil && st.ByCoordinator && g == nil:
+		d.Err = fmt.Errorf("%w of the classic protocol: the coordinator assigns the partitions of %q", ErrGroupNotFound, name)
 	case g != nil:
 		d.Phase, d.ProtocolType, d.Protocol, d.Generation = g.phase, g.protocolType, g.protocol, g.generation
 		for _, m := range g.ordered() {
@@ -81,11 +92,17 @@ func (c *Coordinator) List() []Listing {
 	}
 	var out []Listing
 	for name, g := range c.groups {
-		out = append(out, Listing{name, g.protocolType, g.phase})
+		if c.consumers[name] == nil {
+			out = append(out, Listing{name, g.protocolType, g.phase, false})
+		}
 	}
 	for name, s := range c.m.groups {
-		if c.groups[name] == nil {
-			out = append(out, Listing{name, s.state.ProtocolType, Empty})
+		switch {
+		case c.groups[name] != nil:
+		case s.consumers != nil:
+			out = append(out, Listing{name, ConsumerProtocol, s.consumers.phase(), true})
+		default:
+			out = append(out, Listing{name, s.state.ProtocolType, Empty, false})
 		}
 	}
 	slices.SortFunc(out, func(a, b Listing) int { return strings.Compare(a.Group, b.Group) })

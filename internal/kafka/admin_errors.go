@@ -30,6 +30,8 @@ var adminErrors = []struct {
 	{meta.ErrInvalidReplicas, kerr.InvalidReplicationFactor, true},
 	{meta.ErrInvalidPlacement, kerr.InvalidReplicaAssignment, true},
 	{meta.ErrInvalidConfig, kerr.InvalidConfig, true},
+	{meta.ErrUnknownPartition, kerr.UnknownTopicOrPartition, true},
+	{meta.ErrNotMoving, kerr.NoReassignmentInProgress, true},
 }
 
 // refusal is a request that the door itself turns down, for one topic or

@@ -74,7 +74,7 @@ func newAdminDoor(t *testing.T) *adminDoor {
 	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	admin := master.New(master.Config{Node: 1, Proposer: m, Image: m.image, Logger: quiet, DefaultPartitions: 4, AutoCreateTopics: true})
-	d, err := New(Config{Node: 1, Logger: quiet}, Backend{Topics: admin, Image: m.image})
+	d, err := New(Config{Node: 1, Logger: quiet}, Backend{Topics: admin, Placement: admin, Image: m.image})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +162,9 @@ func TestAbsurdAdminRequestsEndTheirConnection(t *testing.T) {
 		&kmsg.DescribeConfigsRequest{Resources: make([]kmsg.DescribeConfigsRequestResource, n)},
 		&kmsg.AlterConfigsRequest{Resources: make([]kmsg.AlterConfigsRequestResource, n)},
 		&kmsg.IncrementalAlterConfigsRequest{Resources: make([]kmsg.IncrementalAlterConfigsRequestResource, n)},
+		&kmsg.AlterPartitionAssignmentsRequest{Topics: make([]kmsg.AlterPartitionAssignmentsRequestTopic, n)},
+		&kmsg.ListPartitionReassignmentsRequest{Topics: []kmsg.ListPartitionReassignmentsRequestTopic{{Partitions: make([]int32, n)}}},
+		&kmsg.ElectLeadersRequest{Topics: []kmsg.ElectLeadersRequestTopic{{Partitions: make([]int32, n)}}},
 	} {
 		if resp := d.table[req.Key()].handle(d.Door, t.Context(), &client{}, req); resp != nil {
 			t.Errorf("%T with %d items is answered", req, n)

@@ -13,11 +13,14 @@ const (
 	keyApiVersions = 18
 )
 
+// featureGroups is the feature of groups whose partitions the coordinator assigns.
+const featureGroups = "group.version"
+
 // maxSoftwareBytes is how much of a client's name for itself is kept.
 const maxSoftwareBytes = 64
 
-// apiVersions tells what the door speaks. No features are there yet that a
-// cluster could be asked to finalize.
+// apiVersions tells what the door speaks, and that groups may be of the consumer
+// protocol (KIP-848): clients ask for the feature, not for the API alone.
 func (d *Door) apiVersions(_ context.Context, c *client, r kmsg.Request) kmsg.Response {
 	req := r.(*kmsg.ApiVersionsRequest)
 	resp := req.ResponseKind().(*kmsg.ApiVersionsResponse)
@@ -26,6 +29,11 @@ func (d *Door) apiVersions(_ context.Context, c *client, r kmsg.Request) kmsg.Re
 		c.version = clip(req.ClientSoftwareVersion, maxSoftwareBytes)
 	}
 	resp.ApiKeys = d.advertised
+	supported, finalized := kmsg.NewApiVersionsResponseSupportedFeature(), kmsg.NewApiVersionsResponseFinalizedFeature()
+	supported.Name, supported.MinVersion, supported.MaxVersion = featureGroups, 0, 1
+	finalized.Name, finalized.MinVersionLevel, finalized.MaxVersionLevel = featureGroups, 1, 1
+	resp.SupportedFeatures = append(resp.SupportedFeatures, supported)
+	resp.FinalizedFeatures, resp.FinalizedFeaturesEpoch = append(resp.FinalizedFeatures, finalized), 0
 	return resp
 }
 

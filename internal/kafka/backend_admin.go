@@ -18,3 +18,17 @@ type TopicAdmin interface {
 	BrokerSettings() []master.BrokerSetting
 	ProducerID(ctx context.Context) (record.ProducerID, error)
 }
+
+// PlacementAdmin says where partitions lie, and moves them. Of several an error
+// is told for each. Errors are those of TopicAdmin, and meta.ErrNotMoving.
+type PlacementAdmin interface {
+	Reassign(ctx context.Context, specs []master.ReassignSpec, throttle int64, dryRun bool) ([]master.PartitionMove, []error)
+	CancelReassign(ctx context.Context, partitions []master.PartitionName) []error
+	ListReassignments(topic string) []master.Reassignment
+}
+
+// Leaders asks partitions' leaders to let other nodes lead, waits for it, and
+// tells of each what became of it.
+type Leaders interface {
+	TransferLeaders(ctx context.Context, transfers []master.TransferLeader) []error
+}

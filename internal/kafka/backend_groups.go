@@ -25,6 +25,8 @@ type GroupMembers interface {
 	Sync(ctx context.Context, req *group.SyncRequest) *group.SyncResponse
 	Heartbeat(req *group.HeartbeatRequest) error
 	Leave(ctx context.Context, req *group.LeaveRequest) *group.LeaveResponse
+	// ConsumerHeartbeat is for groups whose partitions the coordinator assigns.
+	ConsumerHeartbeat(ctx context.Context, req *group.ConsumerHeartbeatRequest) *group.ConsumerHeartbeatResponse
 }
 
 // GroupOffsets are the groups' committed positions.
@@ -37,6 +39,7 @@ type GroupOffsets interface {
 // GroupAdmin looks at groups and removes them.
 type GroupAdmin interface {
 	Describe(ctx context.Context, name string) *group.Description
+	DescribeConsumers(ctx context.Context, name string) *group.ConsumerDescription
 	// List names the groups that this node coordinates, by name.
 	List() []group.Listing
 	Delete(ctx context.Context, name string) error

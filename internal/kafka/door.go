@@ -65,6 +65,8 @@ type client struct {
 // Backend is what the door calls. All are needed.
 type Backend struct {
 	Topics     TopicAdmin
+	Placement  PlacementAdmin
+	Leaders    Leaders
 	Groups     Groups
 	Partitions Partitions
 	Image      func() *meta.Image
@@ -74,6 +76,8 @@ type Backend struct {
 type Door struct {
 	cfg        Config
 	topics     TopicAdmin
+	placement  PlacementAdmin
+	leaders    Leaders
 	groups     Groups
 	partitions Partitions
 	image      func() *meta.Image
@@ -104,7 +108,7 @@ func New(cfg Config, b Backend) (*Door, error) {
 		return nil, fmt.Errorf("kafka door: %w", err)
 	}
 	d := &Door{
-		cfg: cfg, topics: b.Topics, groups: b.Groups, partitions: b.Partitions, image: b.Image,
+		cfg: cfg, topics: b.Topics, placement: b.Placement, leaders: b.Leaders, groups: b.Groups, partitions: b.Partitions, image: b.Image,
 		table:   make(map[int16]*api, len(apis)),
 		budgets: newBudgets(&cfg),
 		conns:   map[*conn]struct{}{}, perHost: map[string]int{},

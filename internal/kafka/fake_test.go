@@ -119,6 +119,17 @@ func (f *fakeCluster) AlterConfig(context.Context, master.ConfigChange) error   
 func (f *fakeCluster) BrokerSettings() []master.BrokerSetting                        { return nil }
 func (f *fakeCluster) ProducerID(context.Context) (record.ProducerID, error)         { return 7, nil }
 
+func (f *fakeCluster) Reassign(_ context.Context, specs []master.ReassignSpec, _ int64, _ bool) ([]master.PartitionMove, []error) {
+	return nil, make([]error, len(specs))
+}
+func (f *fakeCluster) CancelReassign(_ context.Context, names []master.PartitionName) []error {
+	return make([]error, len(names))
+}
+func (f *fakeCluster) ListReassignments(string) []master.Reassignment { return nil }
+func (f *fakeCluster) TransferLeaders(_ context.Context, transfers []master.TransferLeader) []error {
+	return make([]error, len(transfers))
+}
+
 // fakePartition keeps its batches in memory.
 type fakePartition struct {
 	mu       sync.Mutex
@@ -350,7 +361,7 @@ func newTestDoor(t testing.TB, f *fakeCluster, cfg Config) *Door {
 		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	cfg.Node = 1
-	d, err := New(cfg, Backend{Topics: f, Partitions: f, Image: f.image})
+	d, err := New(cfg, Backend{Topics: f, Placement: f, Leaders: f, Partitions: f, Image: f.image})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,14 @@ func (noGroups) Describe(context.Context, string) *group.Description {
 }
 func (noGroups) List() []group.Listing { return nil }
 
+func (noGroups) ConsumerHeartbeat(context.Context, *group.ConsumerHeartbeatRequest) *group.ConsumerHeartbeatResponse {
+	return &group.ConsumerHeartbeatResponse{Err: group.ErrNotCoordinator}
+}
+
+func (noGroups) DescribeConsumers(context.Context, string) *group.ConsumerDescription {
+	return &group.ConsumerDescription{Err: group.ErrNotCoordinator}
+}
+
 // noGroupOffsets and noGroupAdmin differ in the shape of Delete.
 type noGroupOffsets struct{ noGroups }
 

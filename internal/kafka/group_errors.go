@@ -33,6 +33,12 @@ var groupErrors = []struct {
 	{group.ErrNonEmpty, kerr.NonEmptyGroup},
 	{group.ErrSubscribed, kerr.GroupSubscribedToTopic},
 	{group.ErrInvalidRequest, kerr.InvalidRequest},
+	{group.ErrFencedEpoch, kerr.FencedMemberEpoch},
+	{group.ErrStaleEpoch, kerr.StaleMemberEpoch},
+	{group.ErrUnreleasedInstance, kerr.UnreleasedInstanceID},
+	{group.ErrUnsupportedAssignor, kerr.UnsupportedAssignor},
+	{group.ErrInvalidPattern, kerr.InvalidRegularExpression},
+	{group.ErrUnsupportedVersion, kerr.UnsupportedVersion},
 }
 
 // groupCode is the wire code of a group call's error; 0 for nil.

@@ -65,9 +65,19 @@ func newGroupDoor(t *testing.T) *groupDoor {
 	return d
 }
 
+// tellTopics tells the coordinator of the topics that there are.
+func (d *groupDoor) tellTopics() {
+	var topics []*group.Topic
+	for _, t := range d.im.Topics {
+		topics = append(topics, &group.Topic{ID: t.ID, Name: t.Name, Partitions: len(t.Partitions)})
+	}
+	d.groups.SetTopics(group.NewTopics(0, topics))
+}
+
 func (d *groupDoor) addTopic(name string, partitions int) *meta.Topic {
 	topic := &meta.Topic{ID: record.NewTopicID(), Name: name, Partitions: make([]meta.Placement, partitions)}
 	d.im.Topics[topic.ID], d.im.ByName[name] = topic, topic
+	d.tellTopics()
 	return topic
 }
 

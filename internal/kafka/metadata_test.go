@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -110,5 +111,22 @@ func TestMetadataCreatesTopics(t *testing.T) {
 				t.Fatalf("%v, created %q: %+v", kerr.TypedErrorForCode(r.ErrorCode), cl.created, r)
 			}
 		})
+	}
+}
+
+func TestReplicasThatAreLostOrDownAreOffline(t *testing.T) {
+	cl := newFakeCluster()
+	d := newTestDoor(t, cl, Config{})
+	topic := cl.addTopic("t", 1)
+	cl.change(func(im *meta.Image) {
+		im.Nodes[2] = &meta.Node{ID: 2, Kafka: "two:1", State: meta.NodeDown}
+		im.Nodes[3] = &meta.Node{ID: 3, Kafka: "three:1", State: meta.NodeUp}
+		moved := *topic
+		moved.Partitions = []meta.Placement{{Leader: 1, Replicas: []meta.Replica{{ID: 1, Node: 1}, {ID: 2, Node: 2}, {ID: 3, Node: 3, Lost: true}}}}
+		im.Topics[topic.ID], im.ByName["t"] = &moved, &moved
+	})
+	p := askDoor[*kmsg.MetadataResponse](t, d, newClient(d), 12, metadataReq("t")).Topics[0].Partitions[0]
+	if !slices.Equal(p.Replicas, []int32{1, 2, 3}) || !slices.Equal(p.ISR, []int32{1}) || !slices.Equal(p.OfflineReplicas, []int32{2, 3}) {
+		t.Fatalf("%+v", p)
 	}
 }

@@ -21,6 +21,7 @@ func (d *Door) offsetCommit(ctx context.Context, _ *client, r kmsg.Request) kmsg
 	commit := &group.CommitRequest{
 		Group: req.Group, Generation: req.Generation, MemberID: req.MemberID, Instance: orEmpty(req.InstanceID),
 	}
+	commit.NoEpochs = req.Version < 9
 	if req.Version <= 4 && req.RetentionTimeMillis > 0 {
 		commit.Retention = time.Duration(min(req.RetentionTimeMillis, maxRetentionMillis)) * time.Millisecond
 	}

@@ -76,7 +76,7 @@ func fillOldFetch(req *kmsg.OffsetFetchRequest, resp *kmsg.OffsetFetchResponse, 
 func (d *Door) fetchGroup(ctx context.Context, im *meta.Image, byID bool, g kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetchResponseGroup {
 	resp := kmsg.NewOffsetFetchResponseGroup()
 	resp.Group = g.Group
-	ask := &group.FetchOffsetsRequest{Group: g.Group}
+	ask := &group.FetchOffsetsRequest{Group: g.Group, Member: orEmpty(g.MemberID), Epoch: g.MemberEpoch}
 	if g.Topics != nil {
 		ask.Topics = []group.FetchTopic{}
 	}

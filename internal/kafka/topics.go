@@ -45,7 +45,9 @@ type placed struct {
 	offline       []int32
 }
 
-// place describes a partition. A leader is named only if it is in the list of
+// place describes a partition. In sync is a replica that is not lost, on a node
+// that is up: there is no list of replicas that acknowledge, as a majority does.
+// A leader is named only if it is in the list of
 // brokers of the same answer (up): clients fail on one that is not.
 func (d *Door) place(t *meta.Topic, p record.Partition, up map[int32]bool) placed {
 	leader, epoch := d.partitions.Leader(t.ID, p)
@@ -56,7 +58,7 @@ func (d *Door) place(t *meta.Topic, p record.Partition, up map[int32]bool) place
 	for _, r := range t.Partitions[p].Replicas {
 		n := int32(r.Node)
 		out.replicas = append(out.replicas, n)
-		if up[n] {
+		if up[n] && !r.Lost {
 			out.isr = append(out.isr, n)
 		} else {
 			out.offline = append(out.offline, n)

@@ -110,3 +110,17 @@ func nodeIDsFromPB(ids []int32) []record.NodeID {
 	}
 	return out
 }
+
+// RenewReplicas replaces replicas on a node whose data is damaged there, one for
+// each partition, by new ones that are copied from the others.
+func RenewReplicas(now time.Time, node record.NodeID, damaged []Members) []byte {
+	c := &metapb.RenewReplicas{Node: int32(node)}
+	for _, p := range damaged {
+		pb := &metapb.Members{Topic: p.Topic[:], Partition: int32(p.Partition)}
+		for _, r := range p.Replicas {
+			pb.Replicas = append(pb.Replicas, uint64(r))
+		}
+		c.Partitions = append(c.Partitions, pb)
+	}
+	return encode(now, &metapb.Command{Kind: &metapb.Command_RenewReplicas{RenewReplicas: c}})
+}

@@ -75,6 +75,7 @@ const (
 	CauseDrain     = "drain"     // a node is draining
 	CauseFactor    = "factor"    // the replication factor changes
 	CauseCancel    = "cancel"    // back to where it was
+	CauseDamage    = "damage"    // a replica's data was found damaged
 	CauseRecovery  = "recovery"  // after an unsafe recovery
 )
 

@@ -114,6 +114,8 @@ func (m *Machine) Apply(index record.Index, data []byte) Result {
 		r = m.placementDone(&im, now, k.PlacementDone)
 	case *metapb.Command_UnsafeRecover:
 		r = m.unsafeRecover(&im, now, k.UnsafeRecover)
+	case *metapb.Command_RenewReplicas:
+		r = m.renewReplicas(&im, now, k.RenewReplicas)
 	default:
 		return Result{Err: fmt.Errorf("entry %d: %w", index, ErrUnknownCommand)}
 	}

@@ -288,3 +288,35 @@ func (m *Machine) unsafeRecover(im *Image, now time.Time, c *metapb.UnsafeRecove
 	m.note(now, "unsafe-recovery", "partition "+name, "partition %s goes on from what node %d has: what was acknowledged and did not reach it is given up", name, survivor)
 	return Result{Topic: im.Topics[tp.Topic]}
 }
+
+// renewReplicas gives a node new replicas in the place of damaged ones. An item is
+// refused if there is nothing left to copy from, or the replica is not there any more.
+func (m *Machine) renewReplicas(im *Image, now time.Time, c *metapb.RenewReplicas) Result {
+	node := record.NodeID(c.GetNode())
+	ms := im.moves()
+	for _, d := range c.GetPartitions() {
+		tp, p, err := ms.find(d.GetTopic(), d.GetPartition())
+		if err == nil {
+			own, ok := p.Hosted(node)
+			others := slices.ContainsFunc(p.Replicas, func(r Replica) bool { return r.Node != node && !r.Lost })
+			switch {
+			case !ok || len(d.GetReplicas()) != 1 || own.ID != record.ReplicaID(d.GetReplicas()[0]):
+				err = fmt.Errorf("%w: partition %s has no such replica on node %d", ErrNotMoving, ms.name(tp), node)
+			case !others:
+				err = fmt.Errorf("%w: partition %s", ErrNoSurvivor, ms.name(tp))
+			}
+		}
+		ms.items = append(ms.items, err)
+		if err != nil {
+			continue
+		}
+		e := ms.edit.placement(tp)
+		e.Replicas = lost(e.Replicas, node)
+		e.Leaving = without(e.Leaving, node)
+		m.renew(e, node, true, true)
+		e.Cause = CauseDamage
+		ms.changed(tp, CauseDamage)
+	}
+	m.noteMoves(now, ms, []string{CauseDamage}, "replicas-moving", "replicas of %s on node "+fmt.Sprint(node)+" were damaged and are copied anew: %s (%s)")
+	return Result{Items: ms.items}
+}

@@ -101,7 +101,7 @@ var topicSettings = []TopicSetting{
 	word("message.timestamp.type", KindString, "Whether a record's time is the producer's or that of its arrival.", func(c *TopicConfig, v value) { c.LogAppendTime = v.s == "LogAppendTime" }, "CreateTime", "LogAppendTime"),
 	{Name: "min.cleanable.dirty.ratio", Kind: KindDouble, Default: "0.5", Doc: "Of compacted topics, which there are none of."},
 	number("min.compaction.lag.ms", KindLong, 0, 0, math.MaxInt64, "Of compacted topics, which there are none of.", nil),
-	number("min.insync.replicas", KindInt, 1, 1, math.MaxInt32, "Accepted and shown. An acknowledgement always means a majority of the replicas, which is what min.insync.replicas is used for.", func(c *TopicConfig, v value) { c.MinInsyncReplicas = int(v.n) }),
+	number("min.insync.replicas", KindInt, 1, 1, math.MaxInt32, "Accepted and shown, and changes nothing. A batch is acknowledged once a majority of the replicas has it (unless tube.durability is none), whatever the value: 2 of 3, 3 of 5. A smaller value does not make that less, a larger one does not make it more; who needs more copies raises the replication factor.", func(c *TopicConfig, v value) { c.MinInsyncReplicas = int(v.n) }),
 	word("preallocate", KindBool, "Segments are not preallocated; the write-ahead log is.", nil, "false", "true"),
 	number("retention.bytes", KindLong, -1, -1, math.MaxInt64, "How much of a partition is kept; the oldest segments go first. −1: no limit.", func(c *TopicConfig, v value) { c.RetentionBytes = v.n }),
 	number("retention.ms", KindLong, 604_800_000, -1, math.MaxInt64, "How long records are kept; whole segments go once their newest record is older. −1: no limit.", func(c *TopicConfig, v value) { c.Retention = millis(v.n) }),

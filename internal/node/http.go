@@ -15,7 +15,7 @@ func (n *Node) serveHTTP() error {
 	n.metrics = metrics.New(n.version, n.id().Node)
 	n.http = rpc.New(rpc.Config{
 		Self:    rpc.Self{Node: n.id().Node, Version: n.version, Started: n.started},
-		Cluster: cluster{n}, Events: n.meta,
+		Cluster: cluster{n}, Events: n.meta, Operator: n.operator,
 		Ready: func() error {
 			if !n.ready.Load() {
 				return errStarting
@@ -38,6 +38,8 @@ func (n *Node) watchMetrics() {
 	n.metrics.Watch(
 		metrics.Value{Name: "tube_wal_written_bytes_total", Help: "Bytes written to the write-ahead log since the start, padding included.", Counter: true,
 			Read: func() float64 { return float64(n.host.Load().Written()) }},
+		metrics.Value{Name: "tube_replicas_awake", Help: "Replicas whose clock runs: those of groups with something to do, or without a leader.",
+			Read: func() float64 { return float64(n.host.Load().Ticking()) }},
 		metrics.Value{Name: "tube_tail_bytes", Help: "Bytes of batches that are in memory and the write-ahead log, not in a segment yet.",
 			Read: func() float64 { return float64(n.broker.TailBytes()) }},
 		metrics.Value{Name: "tube_partitions_damaged", Help: "Partitions out of service because their data is damaged.",

@@ -43,13 +43,7 @@ func newLeaders(self record.NodeID, alive func(record.NodeID) bool) *leaders {
 	}
 }
 
-// learn takes the word that a node leads a group in a term.
-func (l *leaders) learn(g record.Group, node record.NodeID, term record.Term) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.learnLocked(g, node, term)
-}
-
+// learnLocked takes the word that a node leads a group in a term.
 func (l *leaders) learnLocked(g record.Group, node record.NodeID, term record.Term) {
 	old := l.known[g]
 	if old.term > term || old == (lead{node, term, false}) {

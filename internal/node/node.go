@@ -126,6 +126,7 @@ func (n *Node) start(ctx context.Context) error {
 	}
 	n.background.Go(func() { n.driveMembers(background) })
 	n.background.Go(func() { n.steer(background) })
+	n.background.Go(func() { n.repair(background) })
 	if err := n.openKafka(); err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (n *Node) openData() error {
 	dir := n.cfg.Data
 	host, err := replica.Open(replica.Config{
 		FS: n.fs, Dir: dir, Logger: n.logger, WAL: wal.Config{FileBytes: n.cfg.WALFileBytes, Logger: n.logger},
-		CheckpointBytes: n.cfg.CheckpointBytes, OnFail: n.fail, Transport: n.peers,
+		CheckpointBytes: n.cfg.CheckpointBytes, OnFail: n.fail, Transport: n.peers, Alive: n.alive,
 	})
 	if err != nil {
 		return fmt.Errorf("data folder %s: %w", dir, err)
@@ -209,6 +210,9 @@ func (n *Node) startMasters() error {
 	n.recon.done = &meta.Image{Topics: stale(n.meta.Image().Topics)}
 	n.recon.gone = n.leaders.forget
 	n.recon.deleted = n.topicsDeleted
+	views := &groupTopics{}
+	n.groups.SetTopics(views.view(n.meta.Image()))
+	n.recon.topics = func(im *meta.Image) { n.groups.SetTopics(views.view(im)) }
 	n.meta.wake = func() {
 		n.recon.nudge()
 		n.addressesChanged()
@@ -265,7 +269,7 @@ func (n *Node) addOwn(id record.Group, m replica.Machine) (*replica.Group, error
 	own := n.id()
 	return n.host.Load().Add(replica.Spec{
 		Group: id, Replica: own.MetaReplica, Voters: own.voters(), Peers: n.metaPeers(n.meta.Image()),
-		Machine: m, Fetch: copier{n}.fetchWhole(id), Logger: n.logger,
+		Machine: m, Fetch: copier{n}.fetchWhole(id), Urgent: true, Logger: n.logger,
 	})
 }
 
@@ -274,6 +278,7 @@ func (n *Node) prepareGroups() error {
 	limits := group.DefaultConfig()
 	limits.MinSession, limits.MaxSession = n.cfg.GroupMinSessionTimeout, n.cfg.GroupMaxSessionTimeout
 	limits.InitialDelay, limits.MaxMembers, limits.OffsetsRetention = n.cfg.GroupInitialDelay, n.cfg.GroupMaxMembers, n.cfg.OffsetsRetention
+	limits.ConsumerSession, limits.ConsumerInterval, limits.Migration = n.cfg.GroupConsumerSession, n.cfg.GroupConsumerInterval, group.Migration(n.cfg.GroupMigration)
 	var err error
 	n.groups, err = master.NewGroups(master.GroupsConfig{Group: limits, Shards: groupsShards, Leader: func(shard int) (record.NodeID, bool) {
 		node, _ := n.leaders.of(firstGroupsGroup + record.Group(shard))
@@ -401,7 +406,7 @@ func (n *Node) openKafka() error {
 		ReadTimeout: n.cfg.ReadTimeout, WriteTimeout: n.cfg.WriteTimeout, IdleTimeout: n.cfg.IdleTimeout,
 		Traffic: counted, Calls: counted,
 	}, kafka.Backend{
-		Topics: n.master, Groups: kafka.Groups{Members: n.groups, Offsets: n.groups.Offsets(), Admin: n.groups.Admin()},
+		Topics: n.master, Placement: n.master, Leaders: leadership{n}, Groups: kafka.Groups{Members: n.groups, Offsets: n.groups.Offsets(), Admin: n.groups.Admin()},
 		Partitions: n.partitions(), Image: n.meta.Image,
 	})
 	if err != nil {

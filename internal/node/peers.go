@@ -45,6 +45,7 @@ func (n *Node) openPeers(l net.Listener) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle(peerv1connect.NewPeerServiceHandler(peerService{n: n}, connect.WithReadMaxBytes(maxPeerMessageBytes)))
+	mux.Handle(n.problemsForPeers())
 	p.transport = peer.New(peer.Config{
 		Self: func() peer.Identity {
 			id := n.id()
@@ -116,6 +117,9 @@ func (n *Node) peerUp(node record.NodeID) {
 
 func (n *Node) peerDown(node record.NodeID) {
 	n.logger.Warn("node is not reachable", "node", node)
+	if h := n.host.Load(); h != nil {
+		h.PeerDown(node)
+	}
 }
 
 // Send implements replica.Transport.

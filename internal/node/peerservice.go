@@ -46,7 +46,7 @@ func (s peerService) Join(ctx context.Context, req *connect.Request[peerv1.JoinR
 	if s.n.host.Load() == nil || s.n.meta.Image().ClusterID == "" {
 		return nil, connect.NewError(connect.CodeUnavailable, errStarting)
 	}
-	r, err := metaProposer{s.n}.Propose(ctx, req.Msg.GetNode())
+	r, err := metaProposer(s).Propose(ctx, req.Msg.GetNode())
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/tube-mq/tube/internal/broker"
 	"github.com/tube-mq/tube/internal/meta"
@@ -20,6 +21,7 @@ type reconciler struct {
 	broker  *broker.Broker
 	deleted func([]record.TopicID) // told of topics that are gone
 	gone    func(record.Group)     // told of groups that this node no longer hosts
+	topics  func(*meta.Image)      // told of every image that it carried out
 	logger  *slog.Logger
 
 	wake chan struct{}
@@ -32,7 +34,7 @@ type reconciler struct {
 
 func newReconciler(node record.NodeID, image func() *meta.Image, b *broker.Broker, logger *slog.Logger) *reconciler {
 	return &reconciler{
-		node: node, image: image, broker: b, logger: logger, deleted: func([]record.TopicID) {}, gone: func(record.Group) {},
+		node: node, image: image, broker: b, logger: logger, deleted: func([]record.TopicID) {}, gone: func(record.Group) {}, topics: func(*meta.Image) {},
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
 		done: &meta.Image{},
 	}
@@ -75,6 +77,9 @@ func (r *reconciler) once() {
 			next := im.Partition(tp)
 			if next != nil && next.Group == t.Partitions[n].Group {
 				if has, ok := next.Hosted(r.node); ok && has.ID == had.ID {
+					if next.Recovery > t.Partitions[n].Recovery && len(next.Replicas) == 1 {
+						r.recover(tp)
+					}
 					continue
 				}
 			}
@@ -104,8 +109,19 @@ func (r *reconciler) once() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 	r.mu.Unlock()
+	r.topics(im)
 	if len(gone) > 0 {
 		r.deleted(gone)
+	}
+}
+
+// recover carries out an operator's word that the replica here shall go on alone.
+// Once: a checkpoint covers the metadata that says so only after it was done.
+func (r *reconciler) recover(id record.TopicPartition) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := r.broker.Recover(ctx, id); err != nil {
+		r.logger.Error("unsafe recovery failed; ask for it again", "partition", id.String(), "err", err)
 	}
 }
 

@@ -146,4 +146,3 @@ func (n *Node) clusterProblems() []string {
 	}
 	return master.Problems(n.view(&s))
 }
-

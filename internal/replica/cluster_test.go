@@ -69,7 +69,8 @@ func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
 	defer release()
 	w.c.mu.Lock()
 	h := w.c.hosts[to]
-	cut := w.c.cut[[2]record.NodeID{w.from, to}]
+	// Who was killed says nothing any more, although its host still has to be closed.
+	cut := w.c.cut[[2]record.NodeID{w.from, to}] || w.c.hosts[w.from] == nil
 	w.c.mu.Unlock()
 	if h == nil || cut {
 		return false
@@ -88,6 +89,7 @@ func (c *crew) start(n record.NodeID) {
 	cfg := Config{
 		FS: c.disks[n], Dir: "d", Logger: slog.New(slog.DiscardHandler), Loops: 1, Transport: wire{c, n},
 		WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}, TickInterval: 20 * time.Millisecond,
+		Alive:  func(n record.NodeID) bool { c.mu.Lock(); defer c.mu.Unlock(); return c.hosts[n] != nil },
 		OnFail: func(err error) { c.t.Errorf("node %d: storage failed: %v", n, err) },
 	}
 	if c.cfg != nil {
@@ -176,8 +178,12 @@ func (c *crew) kill(n record.NodeID) {
 		delete(tm.groups, n)
 		delete(tm.machines, n)
 	}
+	others := slices.Collect(maps.Values(c.hosts))
 	c.mu.Unlock()
 	_ = h.Close()
+	for _, o := range others {
+		o.PeerDown(n)
+	}
 }
 
 func (c *crew) isolate(n record.NodeID, on bool) {
@@ -425,5 +431,112 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 	c.agree(tm, 20)
 	if next == lead {
 		t.Fatal("the same node leads")
+	}
+}
+
+// quiet reports whether a group's replica on a node has stopped its clock.
+func (c *crew) quiet(tm *team, n record.NodeID) bool {
+	c.mu.Lock()
+	g := tm.groups[n]
+	c.mu.Unlock()
+	quiet := make(chan bool, 1)
+	return g != nil && g.Do(func() { quiet <- g.quiet }) && <-quiet
+}
+
+func TestIdleGroupsGoQuietAndWake(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 10)
+	allQuiet := func() bool { return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) }
+	c.eventually("all replicas are quiet", allQuiet)
+	lead := c.leader(tm)
+	term := tm.groups[lead].Status().Term
+	c.write(tm, 10)
+	c.agree(tm, 20)
+	c.eventually("all replicas are quiet again", allQuiet)
+	if s := tm.groups[lead].Status(); !s.Leading || s.Term != term {
+		t.Fatalf("waking cost the leader its place: %+v, it was term %d", s, term)
+	}
+	// A dead leader is noticed although nobody's clock runs.
+	c.kill(lead)
+	c.write(tm, 10, lead)
+	c.start(lead)
+	c.agree(tm, 30)
+	// And so is a dead follower, by the one who needs it.
+	c.eventually("all replicas are quiet once more", allQuiet)
+}
+
+// A process that did not run for a while may have been deposed: it serves nothing
+// until a majority has said that it still leads.
+func TestALeaderThatSleptIsInDoubt(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 10)
+	lead := c.leader(tm)
+	c.isolate(lead, true)
+	c.mu.Lock()
+	g, h := tm.groups[lead], c.hosts[lead]
+	c.mu.Unlock()
+	h.doubt()
+	c.eventually("the leader no longer serves", func() bool { return !g.Status().Leading })
+	c.isolate(lead, false)
+	c.write(tm, 10)
+	c.agree(tm, 20)
+	c.eventually("a clock that stands still is noticed", func() bool { h.lastTick.Store(1); return h.late() })
+}
+
+// When two of three are lost for good the third goes on alone, if it is told to,
+// also after a crash, and may grow again.
+func TestASurvivorIsForcedToGoOnAlone(t *testing.T) {
+	c := newCrew(t, 4, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 20)
+	c.agree(tm, 20)
+	c.kill(1)
+	c.kill(2)
+	c.mu.Lock()
+	g := tm.groups[3]
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := g.ProposeWait(ctx, []byte("x")); err == nil {
+		t.Fatal("one of three commits by itself")
+	}
+	done := make(chan error, 1)
+	g.ForceSole(func(err error) { done <- err })
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	c.write(tm, 10)
+	c.kill(3)
+	c.start(3)
+	c.write(tm, 10)
+	// It grows by a new replica.
+	c.mu.Lock()
+	tm.peers = map[record.ReplicaID]record.NodeID{3: 3, 104: 4}
+	g = tm.groups[3]
+	g.SetPeers(tm.peers)
+	c.mu.Unlock()
+	c.join(7, tm, 4)
+	grown := func() bool {
+		done, err := g.Drive(t.Context(), []record.ReplicaID{3, 104}, nil)
+		return err == nil && done
+	}
+	c.eventually("it has grown", grown)
+	c.agree(tm, 40)
+	// The word of old does not split it when it starts again.
+	if err := c.hosts[3].Checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	c.kill(3)
+	c.start(3)
+	c.kill(4)
+	c.mu.Lock()
+	g = tm.groups[3]
+	c.mu.Unlock()
+	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := g.ProposeWait(ctx, []byte("x")); err == nil {
+		t.Fatal("one of two commits by itself")
 	}
 }

@@ -24,7 +24,7 @@ const (
 	maxMessageBytes       = 1 << 20
 
 	electionTicks  = 8
-	heartbeatTicks = 1
+	heartbeatTicks = 2
 )
 
 // Entry is one committed entry as a machine sees it.
@@ -62,8 +62,11 @@ type core struct {
 	// an entry of that term is applied.
 	lead    bool
 	serving bool
-	term    uint64
-	leader  uint64
+	// doubt: this process did not run for so long that others may lead by now; it
+	// does not serve until a majority has confirmed it.
+	doubt  bool
+	term   uint64
+	leader uint64
 
 	// applied is the last index handed to the machine.
 	applied uint64
@@ -364,11 +367,14 @@ func (c *core) observe(soft raft.SoftState, term uint64) {
 		c.waiting = nil
 		c.reads.fail(ErrNotLeader)
 	}
+	if !lead || term != c.term {
+		c.doubt = false
+	}
 	c.lead, c.term = lead, term
 }
 
 func (c *core) status() Status {
-	return Status{record.Term(c.term), record.ReplicaID(c.leader), c.lead && c.serving}
+	return Status{record.Term(c.term), record.ReplicaID(c.leader), c.lead && c.serving && !c.doubt}
 }
 
 // alone reports whether no other replica takes part in the group.

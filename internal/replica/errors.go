@@ -12,6 +12,8 @@ var (
 	ErrBusy = errors.New("replica: too many uncommitted proposals")
 	// ErrStopped: the host is stopping or the group was removed; nothing was proposed.
 	ErrStopped = errors.New("replica: stopped")
+	// ErrNoMajority: a membership change was not begun, as it could not be ended.
+	ErrNoMajority = errors.New("replica: no majority for a membership change")
 	// ErrDamaged: the group's data on this node is damaged; see the log.
 	ErrDamaged = errors.New("replica: data is damaged")
 )

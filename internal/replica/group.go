@@ -69,6 +69,9 @@ type Spec struct {
 	// Damaged, if set, is why the group must not run here; it is added all the
 	// same, so that it is named in checkpoints and answers errors.
 	Damaged error
+	// Urgent groups have a loop of their own, so that however many others there are
+	// to run, these go on.
+	Urgent bool
 	// Relaxed groups are answered when the WAL has written, not synced, their
 	// entries. Term and vote are synced all the same.
 	Relaxed bool
@@ -102,6 +105,11 @@ type Group struct {
 	core    *core
 	dirty   bool // applied or voted since the last checkpoint
 	ticking bool
+	// quiet: raft's clock stands still; see quiet.go. idleTicks counts towards it.
+	quiet     bool
+	idleTicks int
+	// standIn is after how many ticks to stand for election, if nobody leads then.
+	standIn int
 	failed  error
 	spare   inbox
 	// kept is what was applied at the last checkpoint: followers may still ask for
@@ -137,7 +145,13 @@ func (in *inbox) reset() {
 func (g *Group) ID() record.Group { return g.spec.Group }
 
 // Status is what this replica knows of the leadership. Any goroutine may ask.
-func (g *Group) Status() Status { return *g.status.Load() }
+func (g *Group) Status() Status {
+	s := *g.status.Load()
+	if s.Leading && g.host.late() && !g.alone.Load() {
+		s.Leading = false
+	}
+	return s
+}
 
 // Alone reports whether no other replica takes part in the group.
 func (g *Group) Alone() bool { return g.alone.Load() }
@@ -210,7 +224,9 @@ func (g *Group) Do(f func()) bool {
 
 func (g *Group) tick() {
 	g.mu.Lock()
-	if !g.closed {
+	// A group whose turn is late has its clock slowed down: what its leader sends
+	// may be waiting behind as much, and must not be taken for silence.
+	if !g.closed && g.in.ticks == 0 {
 		g.in.ticks++
 		g.wakeLocked()
 	}

@@ -31,6 +31,9 @@ type Config struct {
 	TickInterval      time.Duration // of raft's clock: 100 ms
 	// Transport carries messages to other nodes; nil: there are none.
 	Transport Transport
+	// Alive reports whether a node was heard of lately; nil: always. Groups go
+	// quiet only while it does; see PeerDown.
+	Alive func(record.NodeID) bool
 	// OnFail is told once when a write or fsync failed: the node must stop.
 	OnFail func(error)
 }
@@ -47,6 +50,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.TickInterval == 0 {
 		c.TickInterval = 100 * time.Millisecond
+	}
+	if c.Alive == nil {
+		c.Alive = func(record.NodeID) bool { return true }
 	}
 	if c.Transport == nil {
 		c.Transport = noTransport{}
@@ -76,7 +82,11 @@ type Host struct {
 	stop       context.CancelFunc
 	background sync.WaitGroup
 	failOnce   sync.Once
-	failed     atomic.Bool
+	started    time.Time
+	// lastTick is when raft's clock moved last, in nanoseconds since started; 0
+	// before it does.
+	lastTick atomic.Int64
+	failed   atomic.Bool
 }
 
 // Open recovers what the folder holds and starts the loops. No group runs until
@@ -84,13 +94,14 @@ type Host struct {
 func Open(cfg Config) (*Host, error) {
 	cfg.setDefaults()
 	h := &Host{
+		started:    time.Now(),
 		checkpoint: checkpointer{wake: make(chan struct{}, 1)},
 		cfg:        cfg, groups: map[record.Group]*Group{}, ticking: map[*Group]struct{}{},
 	}
 	if err := h.recover(); err != nil {
 		return nil, err
 	}
-	for range cfg.Loops {
+	for range cfg.Loops + 1 { // the last one is for urgent groups
 		l := newLoop()
 		h.loops = append(h.loops, l)
 		go l.run()
@@ -134,7 +145,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	}
 	r := h.recovered[spec.Group]
 	delete(h.recovered, spec.Group)
-	g := &Group{spec: spec, host: h, loop: h.loops[int(spec.Group)%len(h.loops)]}
+	g := &Group{spec: spec, host: h, loop: h.loopFor(spec)}
 	g.status.Store(&Status{})
 	if spec.Peers == nil {
 		spec.Peers = map[record.ReplicaID]record.NodeID{}
@@ -162,7 +173,10 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 		if g.core == nil {
 			return // its first turn has failed already
 		}
-		if g.core.soleVoter() {
+		// A sole voter need not wait for a timeout. Nor need the first replica of a
+		// new group: it is the one that shall lead.
+		first := r == nil && len(spec.Voters) > 0 && spec.Voters[0] == spec.Replica
+		if g.core.soleVoter() || first {
 			if err := g.core.campaign(); err != nil {
 				spec.Logger.Error("cannot stand for election", "group", spec.Group, "err", err)
 			}
@@ -170,6 +184,14 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 		g.retick()
 	})
 	return g, nil
+}
+
+func (h *Host) loopFor(spec Spec) *loop {
+	n := len(h.loops) - 1
+	if spec.Urgent {
+		return h.loops[n]
+	}
+	return h.loops[int(spec.Group)%n]
 }
 
 // startOf says where a core begins.
@@ -195,6 +217,9 @@ func startOf(spec Spec, r *recovered) start {
 		s.log.slots = r.slots
 		if hard := r.hardState(); hard != nil {
 			s.log.hard = hard
+		}
+		if r.members != nil {
+			s.log.conf = r.members
 		}
 	}
 	for _, sl := range s.log.slots {
@@ -245,6 +270,13 @@ func (h *Host) Group(id record.Group) *Group {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.groups[id]
+}
+
+// Ticking is how many groups have their clock running: those that are not quiet.
+func (h *Host) Ticking() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.ticking)
 }
 
 // Written is how many bytes the write-ahead log has written since Open.
@@ -405,7 +437,7 @@ func (h *Host) keepPayloadBytes() int { return 4 << 20 }
 // retick says whether raft's clock matters to the group: a sole voter that
 // leads has nobody to hear from.
 func (g *Group) retick() {
-	want := g.core != nil && !(g.core.alone() && g.core.lead)
+	want := g.core != nil && !g.quiet && !(g.core.alone() && g.core.lead)
 	if want == g.ticking {
 		return
 	}
@@ -428,6 +460,10 @@ func (h *Host) tickLoop(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		if h.late() {
+			h.doubt()
+		}
+		h.lastTick.Store(int64(time.Since(h.started)))
 		h.mu.Lock()
 		for g := range h.ticking {
 			g.tick()

@@ -85,11 +85,19 @@ func (g *Group) turn() {
 			}
 		}
 		for _, m := range in.messages {
+			if wakes(m.raft) {
+				g.wakeUp()
+			}
+		}
+		for _, m := range in.messages {
 			g.receive(m)
 		}
 		for range in.ticks {
-			g.core.rn.Tick()
+			if !g.quiet {
+				g.tickOnce()
+			}
 		}
+		settled := g.idleTicks >= quietAfter
 		g.core.propose(in.proposals)
 		g.work()
 		for _, f := range in.calls {
@@ -102,6 +110,9 @@ func (g *Group) turn() {
 		}
 		if g.core != nil && len(g.core.tokens) > 0 {
 			g.core.dropTokens()
+		}
+		if settled && g.core != nil && g.core.idle() && g.core.heard() && g.peersAlive() {
+			g.goQuiet()
 		}
 	}
 	in.reset()
@@ -139,6 +150,8 @@ func (g *Group) receive(m Message) {
 	case t == raftpb.MsgApp && (g.installing || g.unsettled):
 		// What it brings belongs behind the copy. It comes again.
 		m.buf.Release()
+	case g.hush(m.raft):
+		m.buf.Release()
 	default:
 		g.core.receive(m)
 	}
@@ -174,6 +187,7 @@ func (g *Group) work() {
 		if !ok {
 			break
 		}
+		g.wakeUp()
 		if e.snapshot {
 			if g.switchOver(e); g.core == nil {
 				break

@@ -169,6 +169,10 @@ func (c *core) drive(voters, learners []record.ReplicaID) (done bool, err error)
 		return true, nil
 	case !ready:
 		return false, nil
+	case !c.majorityOf(voters):
+		// The change could be begun, but not ended: whoever is gone must be replaced
+		// first.
+		return false, fmt.Errorf("%w: of the %d replicas that shall vote, too few are heard of", ErrNoMajority, len(voters))
 	}
 	if !wantVoter(uint64(c.id)) {
 		// Whoever leads next goes on; a leader that removes itself leaves a gap.
@@ -189,6 +193,17 @@ func (c *core) caughtUp(id uint64) bool {
 		}
 	})
 	return ok
+}
+
+// majorityOf reports whether most of the given replicas keep up and were heard of.
+func (c *core) majorityOf(voters []record.ReplicaID) bool {
+	n := 0
+	c.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if slices.Contains(voters, record.ReplicaID(id)) && (id == uint64(c.id) || pr.State == tracker.StateReplicate && pr.RecentActive) {
+			n++
+		}
+	})
+	return 2*n > len(voters)
 }
 
 // successor is the best other voter to lead, of those that are allowed: the one

@@ -121,6 +121,11 @@ func (g *Group) sendPart(to record.NodeID, m *raftpb.Message, entries []*raftpb.
 	from := 0
 	for _, en := range entries {
 		p, err := g.payloadOf(en)
+		if errors.Is(err, errOverwritten) {
+			// Another leader has taken its place since raft wrote the message.
+			release()
+			return true
+		}
 		if err != nil {
 			release()
 			g.fail(err)
@@ -146,7 +151,7 @@ func (g *Group) payloadOf(en *raftpb.Entry) (payload, error) {
 	s := g.core.log.at(en.GetIndex())
 	switch {
 	case s == nil || s.term != en.GetTerm():
-		return payload{}, fmt.Errorf("%w: entry %d of term %d is to be sent, but not in the log", errLog, en.GetIndex(), en.GetTerm())
+		return payload{}, errOverwritten
 	case !s.onDisk:
 		return s.payload, nil
 	}
@@ -157,4 +162,7 @@ func (g *Group) payloadOf(en *raftpb.Entry) (payload, error) {
 	return payload{data: data}, nil
 }
 
-var errLog = errors.New("replica: the log lacks an entry")
+var (
+	errLog         = errors.New("replica: the log lacks an entry")
+	errOverwritten = errors.New("replica: the entry is not in the log any more")
+)

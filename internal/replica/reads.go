@@ -100,6 +100,8 @@ func (q *readQueue) reached(applied uint64) {
 	q.ready = left
 }
 
+func (q *readQueue) empty() bool { return len(q.fresh) == 0 && len(q.asked) == 0 && len(q.ready) == 0 }
+
 func (q *readQueue) fail(err error) {
 	for _, f := range q.fresh {
 		f(err)

@@ -5,6 +5,7 @@ import (
 	"path"
 
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/wal"
@@ -17,8 +18,10 @@ type recovered struct {
 	// slots are the entries behind the section's applied index, without holes.
 	slots []slot
 	// first is the index of the first entry, for a group without a section.
-	first  uint64
-	damage error
+	first uint64
+	// members is a membership that was forced after the section was made.
+	members *raftpb.ConfState
+	damage  error
 	// from is where the WAL's first record is that the section lacks; zero: none.
 	// As long as nobody has added the group, it is nowhere else.
 	from wal.Position
@@ -101,7 +104,7 @@ func (h *Host) replay(rec wal.Record) error {
 		r = &recovered{}
 		h.recovered[rec.Group] = r
 	}
-	if r.from.IsZero() && (rec.Kind == wal.KindHardState || rec.Kind == wal.KindEntry && uint64(rec.Index) > r.base()) {
+	if r.from.IsZero() && (rec.Kind == wal.KindHardState || rec.Kind == wal.KindMembers || rec.Kind == wal.KindEntry && uint64(rec.Index) > r.base()) {
 		r.from = rec.Position
 	}
 	switch rec.Kind {
@@ -109,6 +112,16 @@ func (h *Host) replay(rec wal.Record) error {
 		r.entry(rec)
 	case wal.KindHardState:
 		r.hard = &raftpb.HardState{Term: new(uint64(rec.Term)), Vote: new(rec.Vote), Commit: new(uint64(rec.Index))}
+	case wal.KindMembers:
+		// A later section has it, and whatever came after it.
+		if uint64(rec.Index) >= r.base() {
+			conf := &raftpb.ConfState{}
+			if err := proto.Unmarshal(rec.Data, conf); err != nil {
+				r.damage = fmt.Errorf("forced membership of group %d: %w", rec.Group, err)
+			} else {
+				r.members = conf
+			}
+		}
 	case wal.KindRemoved:
 		delete(h.recovered, rec.Group)
 	}

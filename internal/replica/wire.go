@@ -31,6 +31,7 @@ type Message struct {
 const (
 	wireHeadBytes  = 8 + 8 + 4
 	wireEntryBytes = 8 + 1 + 4
+	contextBytes   = 8
 	// maxWireBytes of payload in one message, unless one entry alone has more.
 	maxWireBytes = 1 << 20
 )
@@ -86,6 +87,11 @@ func decodeMessage(body []byte, buf *record.Buffer) (Message, error) {
 	rest = rest[n+4:]
 	if entries*wireEntryBytes > uint64(len(rest)) {
 		return Message{}, fmt.Errorf("%w: %d entries in %d bytes", errWire, entries, len(rest))
+	}
+	beat := m.raft.GetType() == raftpb.MsgHeartbeat || m.raft.GetType() == raftpb.MsgHeartbeatResp
+	if c := len(m.raft.GetContext()); beat && c != 0 && c != contextBytes {
+		// Raft reads it as a number, and does not look how long it is.
+		return Message{}, fmt.Errorf("%w: a context of %d bytes", errWire, c)
 	}
 	if len(m.raft.GetEntries()) > 0 || len(m.raft.GetResponses()) > 0 {
 		return Message{}, fmt.Errorf("%w: entries inside of the raft message", errWire)

@@ -28,6 +28,19 @@ type Cluster interface {
 	Image() *meta.Image
 	// Problems tells what this node needs help with, a sentence each.
 	Problems() []string
+	// ClusterProblems tells what is wrong with the whole cluster, as this node sees
+	// it, the worst first.
+	ClusterProblems() []string
+	// NodeProblems asks the other nodes what they need help with; within limits of
+	// time, and of each that does not answer it says so.
+	NodeProblems(ctx context.Context) []NodeProblems
+}
+
+// NodeProblems are what one node needs help with.
+type NodeProblems struct {
+	Node        record.NodeID
+	Problems    []string
+	Unreachable bool // it did not answer
 }
 
 // Events are what happened in the cluster.
@@ -59,12 +72,13 @@ type clusterService struct {
 	self     Self
 	cluster  Cluster
 	events   Events
+	operate  func() (Operator, error)
 	stopping context.Context
 	watchers chan struct{} // one for each stream
 }
 
 func newClusterService(cfg Config, stopping context.Context) *clusterService {
-	return &clusterService{cfg.Self, cfg.Cluster, cfg.Events, stopping, make(chan struct{}, maxWatchers)}
+	return &clusterService{cfg.Self, cfg.Cluster, cfg.Events, cfg.Operator, stopping, make(chan struct{}, maxWatchers)}
 }
 
 func (s *clusterService) Status(context.Context, *connect.Request[tubev1.StatusRequest]) (*connect.Response[tubev1.StatusResponse], error) {
@@ -76,7 +90,7 @@ func (s *clusterService) status() *tubev1.StatusResponse {
 	out := &tubev1.StatusResponse{
 		ClusterId: image.ClusterID, NodeId: int32(s.self.Node), Version: s.self.Version,
 		ControllerId: int32(image.Controller), Nodes: int32(len(image.Nodes)), Topics: int32(len(image.Topics)),
-		NodeStarted: timestamppb.New(s.self.Started), Problems: s.cluster.Problems(),
+		NodeStarted: timestamppb.New(s.self.Started), Problems: s.cluster.Problems(), ClusterProblems: s.cluster.ClusterProblems(),
 	}
 	for _, n := range image.Nodes {
 		if n.State == meta.NodeUp {
@@ -117,24 +131,39 @@ func nodes(image *meta.Image) []*tubev1.Node {
 		byID[id] = &tubev1.Node{
 			Id: int32(n.ID), Roles: n.Roles, Zone: n.Zone,
 			KafkaAddress: n.Kafka, HttpAddress: n.HTTP, PeerAddress: n.Peer,
-			Version: n.Version, State: string(n.State), Controller: n.ID == image.Controller,
+			Version: n.Version, State: string(n.State), Controller: n.ID == image.Controller, Drain: n.Drain,
+		}
+		if !n.Since.IsZero() {
+			byID[id].Since = timestamppb.New(n.Since)
 		}
 		out = append(out, byID[id])
 	}
 	for _, t := range image.Topics {
-		for _, p := range t.Partitions {
-			for _, r := range p.Replicas {
-				if n := byID[r.Node]; n != nil {
-					n.Replicas++
-				}
-			}
-			if n := byID[p.Leader]; n != nil {
-				n.Leaders++
-			}
+		for i := range t.Partitions {
+			countReplicas(byID, &t.Partitions[i])
 		}
+	}
+	for _, n := range out {
+		n.Drained = n.Drain && n.ReplicasLeft == 0
 	}
 	slices.SortFunc(out, func(a, b *tubev1.Node) int { return cmp.Compare(a.Id, b.Id) })
 	return out
+}
+
+func countReplicas(byID map[record.NodeID]*tubev1.Node, p *meta.Placement) {
+	for _, r := range p.Replicas {
+		if n := byID[r.Node]; n != nil {
+			n.Replicas++
+		}
+	}
+	for id, n := range byID {
+		if _, ok := p.Hosted(id); ok {
+			n.ReplicasLeft++
+		}
+	}
+	if n := byID[p.Leader]; n != nil {
+		n.Leaders++
+	}
 }
 
 func (s *clusterService) ListEvents(_ context.Context, req *connect.Request[tubev1.ListEventsRequest]) (*connect.Response[tubev1.ListEventsResponse], error) {

@@ -41,6 +41,8 @@ type Config struct {
 	Self    Self
 	Cluster Cluster
 	Events  Events
+	// Operator returns what changes the cluster, or why that is not there yet.
+	Operator func() (Operator, error)
 	// Ready returns nil once the node serves, else why it does not.
 	Ready   func() error
 	Metrics http.Handler
@@ -80,7 +82,7 @@ func (s *Server) routes(cfg Config) http.Handler {
 	mux := http.NewServeMux()
 	// Compression is off: answers are small or made of what is compressed already.
 	path, handler := tubev1connect.NewClusterServiceHandler(newClusterService(cfg, s.streams),
-		connect.WithCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxBodyBytes))
+		connect.WithCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxBodyBytes), connect.WithInterceptors(refusals(cfg.Logger)))
 	mux.Handle(path, http.NewCrossOriginProtection().Handler(handler))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

@@ -44,7 +44,11 @@ func (f *fake) Image() *meta.Image {
 		},
 	}
 }
-func (f *fake) Problems() []string { return []string{"disk is nearly full"} }
+func (f *fake) Problems() []string        { return []string{"disk is nearly full"} }
+func (f *fake) ClusterProblems() []string { return nil }
+
+// NodeProblems implements Cluster.
+func (f *fake) NodeProblems(context.Context) []NodeProblems { return nil }
 
 func (f *fake) ListEvents(after uint64, limit int) []Event {
 	f.mu.Lock()

@@ -18,6 +18,7 @@ const (
 	KindEntry     Kind = 1 // one Raft entry
 	KindHardState Kind = 2 // term, vote, commit index
 	KindRemoved   Kind = 3 // the group is gone: forget its earlier records
+	KindMembers   Kind = 4 // a forced membership as of Index, encoded by the owner
 )
 
 // Record is one thing that a group wants remembered.

@@ -1,5 +1,6 @@
 // Package cli runs sessions of the command line against a real node: those of
-// internal/cli/testdata/script, and those in testdata that need one.
+// internal/cli/testdata/script, and those in testdata that need one; and those in
+// testdata/cluster against a cluster of real nodes.
 package cli
 
 import (

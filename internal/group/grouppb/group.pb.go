@@ -41,6 +41,8 @@ type Command struct {
 	//	*Command_DeleteOffsets
 	//	*Command_Expire
 	//	*Command_ForgetTopics
+	//	*Command_ChangeConsumers
+	//	*Command_BecomeClassic
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -162,6 +164,24 @@ func (x *Command) GetForgetTopics() *ForgetTopics {
 	return nil
 }
 
+func (x *Command) GetChangeConsumers() *ChangeConsumers {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_ChangeConsumers); ok {
+			return x.ChangeConsumers
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetBecomeClassic() *BecomeClassic {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_BecomeClassic); ok {
+			return x.BecomeClassic
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -198,6 +218,14 @@ type Command_ForgetTopics struct {
 	ForgetTopics *ForgetTopics `protobuf:"bytes,9,opt,name=forget_topics,json=forgetTopics,proto3,oneof"`
 }
 
+type Command_ChangeConsumers struct {
+	ChangeConsumers *ChangeConsumers `protobuf:"bytes,10,opt,name=change_consumers,json=changeConsumers,proto3,oneof"`
+}
+
+type Command_BecomeClassic struct {
+	BecomeClassic *BecomeClassic `protobuf:"bytes,11,opt,name=become_classic,json=becomeClassic,proto3,oneof"`
+}
+
 func (*Command_PutGeneration) isCommand_Kind() {}
 
 func (*Command_Assign) isCommand_Kind() {}
@@ -213,6 +241,10 @@ func (*Command_DeleteOffsets) isCommand_Kind() {}
 func (*Command_Expire) isCommand_Kind() {}
 
 func (*Command_ForgetTopics) isCommand_Kind() {}
+
+func (*Command_ChangeConsumers) isCommand_Kind() {}
+
+func (*Command_BecomeClassic) isCommand_Kind() {}
 
 // PutGeneration starts a generation: who is in, not yet who reads what.
 // No members: the group is empty.
@@ -745,6 +777,590 @@ func (x *ForgetTopics) GetTopics() [][]byte {
 	return nil
 }
 
+// ChangeConsumers changes a group whose partitions are assigned by the
+// coordinator (KIP-848). A group of the classic protocol becomes one.
+type ChangeConsumers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Base          uint64                 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"` // version that the group must still have; 0: it must not exist
+	Epoch         int32                  `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	TargetEpoch   int32                  `protobuf:"varint,4,opt,name=target_epoch,json=targetEpoch,proto3" json:"target_epoch,omitempty"`
+	Assignor      string                 `protobuf:"bytes,5,opt,name=assignor,proto3" json:"assignor,omitempty"`
+	TopicsHash    uint64                 `protobuf:"varint,6,opt,name=topics_hash,json=topicsHash,proto3" json:"topics_hash,omitempty"`
+	Members       []*ConsumerMember      `protobuf:"bytes,7,rep,name=members,proto3" json:"members,omitempty"` // new ones, and those that changed
+	Removed       []string               `protobuf:"bytes,8,rep,name=removed,proto3" json:"removed,omitempty"` // their targets go as well
+	Targets       []*Target              `protobuf:"bytes,9,rep,name=targets,proto3" json:"targets,omitempty"` // those that changed
+	TopicsIndex   uint64                 `protobuf:"varint,10,opt,name=topics_index,json=topicsIndex,proto3" json:"topics_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeConsumers) Reset() {
+	*x = ChangeConsumers{}
+	mi := &file_group_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeConsumers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeConsumers) ProtoMessage() {}
+
+func (x *ChangeConsumers) ProtoReflect() protoreflect.Message {
+	mi := &file_group_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeConsumers.ProtoReflect.Descriptor instead.
+func (*ChangeConsumers) Descriptor() ([]byte, []int) {
+	return file_group_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ChangeConsumers) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ChangeConsumers) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *ChangeConsumers) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ChangeConsumers) GetTargetEpoch() int32 {
+	if x != nil {
+		return x.TargetEpoch
+	}
+	return 0
+}
+
+func (x *ChangeConsumers) GetAssignor() string {
+	if x != nil {
+		return x.Assignor
+	}
+	return ""
+}
+
+func (x *ChangeConsumers) GetTopicsHash() uint64 {
+	if x != nil {
+		return x.TopicsHash
+	}
+	return 0
+}
+
+func (x *ChangeConsumers) GetMembers() []*ConsumerMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *ChangeConsumers) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *ChangeConsumers) GetTargets() []*Target {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
+func (x *ChangeConsumers) GetTopicsIndex() uint64 {
+	if x != nil {
+		return x.TopicsIndex
+	}
+	return 0
+}
+
+// BecomeClassic makes a group classic whose members all speak that protocol.
+type BecomeClassic struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Base          uint64                 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
+	State         *State                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // version is not read
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BecomeClassic) Reset() {
+	*x = BecomeClassic{}
+	mi := &file_group_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BecomeClassic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BecomeClassic) ProtoMessage() {}
+
+func (x *BecomeClassic) ProtoReflect() protoreflect.Message {
+	mi := &file_group_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BecomeClassic.ProtoReflect.Descriptor instead.
+func (*BecomeClassic) Descriptor() ([]byte, []int) {
+	return file_group_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *BecomeClassic) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *BecomeClassic) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *BecomeClassic) GetState() *State {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+type ConsumerMember struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Id              string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Instance        string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	Zone            string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	ClientId        string                 `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	ClientHost      string                 `protobuf:"bytes,5,opt,name=client_host,json=clientHost,proto3" json:"client_host,omitempty"`
+	RebalanceMillis int64                  `protobuf:"varint,6,opt,name=rebalance_millis,json=rebalanceMillis,proto3" json:"rebalance_millis,omitempty"`
+	Topics          []string               `protobuf:"bytes,7,rep,name=topics,proto3" json:"topics,omitempty"`
+	Pattern         string                 `protobuf:"bytes,8,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	Assignor        string                 `protobuf:"bytes,9,opt,name=assignor,proto3" json:"assignor,omitempty"`
+	Epoch           int32                  `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	PreviousEpoch   int32                  `protobuf:"varint,11,opt,name=previous_epoch,json=previousEpoch,proto3" json:"previous_epoch,omitempty"`
+	Waiting         bool                   `protobuf:"varint,12,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Assigned        []*TopicPartitions     `protobuf:"bytes,13,rep,name=assigned,proto3" json:"assigned,omitempty"`
+	Revoking        []*TopicPartitions     `protobuf:"bytes,14,rep,name=revoking,proto3" json:"revoking,omitempty"`
+	Classic         *Classic               `protobuf:"bytes,15,opt,name=classic,proto3" json:"classic,omitempty"` // of a member that speaks the classic protocol
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ConsumerMember) Reset() {
+	*x = ConsumerMember{}
+	mi := &file_group_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumerMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumerMember) ProtoMessage() {}
+
+func (x *ConsumerMember) ProtoReflect() protoreflect.Message {
+	mi := &file_group_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumerMember.ProtoReflect.Descriptor instead.
+func (*ConsumerMember) Descriptor() ([]byte, []int) {
+	return file_group_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ConsumerMember) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ConsumerMember) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *ConsumerMember) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *ConsumerMember) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *ConsumerMember) GetClientHost() string {
+	if x != nil {
+		return x.ClientHost
+	}
+	return ""
+}
+
+func (x *ConsumerMember) GetRebalanceMillis() int64 {
+	if x != nil {
+		return x.RebalanceMillis
+	}
+	return 0
+}
+
+func (x *ConsumerMember) GetTopics() []string {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *ConsumerMember) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *ConsumerMember) GetAssignor() string {
+	if x != nil {
+		return x.Assignor
+	}
+	return ""
+}
+
+func (x *ConsumerMember) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ConsumerMember) GetPreviousEpoch() int32 {
+	if x != nil {
+		return x.PreviousEpoch
+	}
+	return 0
+}
+
+func (x *ConsumerMember) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
+}
+
+func (x *ConsumerMember) GetAssigned() []*TopicPartitions {
+	if x != nil {
+		return x.Assigned
+	}
+	return nil
+}
+
+func (x *ConsumerMember) GetRevoking() []*TopicPartitions {
+	if x != nil {
+		return x.Revoking
+	}
+	return nil
+}
+
+func (x *ConsumerMember) GetClassic() *Classic {
+	if x != nil {
+		return x.Classic
+	}
+	return nil
+}
+
+type Classic struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionMillis int64                  `protobuf:"varint,1,opt,name=session_millis,json=sessionMillis,proto3" json:"session_millis,omitempty"`
+	Protocols     []*Protocol            `protobuf:"bytes,2,rep,name=protocols,proto3" json:"protocols,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Classic) Reset() {
+	*x = Classic{}
+	mi := &file_group_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Classic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Classic) ProtoMessage() {}
+
+func (x *Classic) ProtoReflect() protoreflect.Message {
+	mi := &file_group_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Classic.ProtoReflect.Descriptor instead.
+func (*Classic) Descriptor() ([]byte, []int) {
+	return file_group_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Classic) GetSessionMillis() int64 {
+	if x != nil {
+		return x.SessionMillis
+	}
+	return 0
+}
+
+func (x *Classic) GetProtocols() []*Protocol {
+	if x != nil {
+		return x.Protocols
+	}
+	return nil
+}
+
+type Target struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	Partitions    []*TopicPartitions     `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Target) Reset() {
+	*x = Target{}
+	mi := &file_group_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Target) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Target) ProtoMessage() {}
+
+func (x *Target) ProtoReflect() protoreflect.Message {
+	mi := &file_group_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Target.ProtoReflect.Descriptor instead.
+func (*Target) Descriptor() ([]byte, []int) {
+	return file_group_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Target) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *Target) GetPartitions() []*TopicPartitions {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+type TopicPartitions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         []byte                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"` // 16 bytes
+	Partitions    []int32                `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicPartitions) Reset() {
+	*x = TopicPartitions{}
+	mi := &file_group_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicPartitions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicPartitions) ProtoMessage() {}
+
+func (x *TopicPartitions) ProtoReflect() protoreflect.Message {
+	mi := &file_group_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicPartitions.ProtoReflect.Descriptor instead.
+func (*TopicPartitions) Descriptor() ([]byte, []int) {
+	return file_group_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *TopicPartitions) GetTopic() []byte {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *TopicPartitions) GetPartitions() []int32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+// Consumers is a group of ConsumerMembers in a snapshot.
+type Consumers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         int32                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	TargetEpoch   int32                  `protobuf:"varint,2,opt,name=target_epoch,json=targetEpoch,proto3" json:"target_epoch,omitempty"`
+	Assignor      string                 `protobuf:"bytes,3,opt,name=assignor,proto3" json:"assignor,omitempty"`
+	TopicsHash    uint64                 `protobuf:"varint,4,opt,name=topics_hash,json=topicsHash,proto3" json:"topics_hash,omitempty"`
+	Members       []*ConsumerMember      `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"` // by id
+	Targets       []*Target              `protobuf:"bytes,6,rep,name=targets,proto3" json:"targets,omitempty"` // by member id
+	TopicsIndex   uint64                 `protobuf:"varint,7,opt,name=topics_index,json=topicsIndex,proto3" json:"topics_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Consumers) Reset() {
+	*x = Consumers{}
+	mi := &file_group_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Consumers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Consumers) ProtoMessage() {}
+
+func (x *Consumers) ProtoReflect() protoreflect.Message {
+	mi := &file_group_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Consumers.ProtoReflect.Descriptor instead.
+func (*Consumers) Descriptor() ([]byte, []int) {
+	return file_group_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Consumers) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Consumers) GetTargetEpoch() int32 {
+	if x != nil {
+		return x.TargetEpoch
+	}
+	return 0
+}
+
+func (x *Consumers) GetAssignor() string {
+	if x != nil {
+		return x.Assignor
+	}
+	return ""
+}
+
+func (x *Consumers) GetTopicsHash() uint64 {
+	if x != nil {
+		return x.TopicsHash
+	}
+	return 0
+}
+
+func (x *Consumers) GetMembers() []*ConsumerMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Consumers) GetTargets() []*Target {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
+func (x *Consumers) GetTopicsIndex() uint64 {
+	if x != nil {
+		return x.TopicsIndex
+	}
+	return 0
+}
+
 type State struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // index of the entry that made it
@@ -761,7 +1377,7 @@ type State struct {
 
 func (x *State) Reset() {
 	*x = State{}
-	mi := &file_group_proto_msgTypes[10]
+	mi := &file_group_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +1389,7 @@ func (x *State) String() string {
 func (*State) ProtoMessage() {}
 
 func (x *State) ProtoReflect() protoreflect.Message {
-	mi := &file_group_proto_msgTypes[10]
+	mi := &file_group_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +1402,7 @@ func (x *State) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use State.ProtoReflect.Descriptor instead.
 func (*State) Descriptor() ([]byte, []int) {
-	return file_group_proto_rawDescGZIP(), []int{10}
+	return file_group_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *State) GetVersion() uint64 {
@@ -861,7 +1477,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_group_proto_msgTypes[11]
+	mi := &file_group_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1489,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_group_proto_msgTypes[11]
+	mi := &file_group_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1502,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_group_proto_rawDescGZIP(), []int{11}
+	return file_group_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Member) GetId() string {
@@ -955,7 +1571,7 @@ type Protocol struct {
 
 func (x *Protocol) Reset() {
 	*x = Protocol{}
-	mi := &file_group_proto_msgTypes[12]
+	mi := &file_group_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1583,7 @@ func (x *Protocol) String() string {
 func (*Protocol) ProtoMessage() {}
 
 func (x *Protocol) ProtoReflect() protoreflect.Message {
-	mi := &file_group_proto_msgTypes[12]
+	mi := &file_group_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1596,7 @@ func (x *Protocol) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Protocol.ProtoReflect.Descriptor instead.
 func (*Protocol) Descriptor() ([]byte, []int) {
-	return file_group_proto_rawDescGZIP(), []int{12}
+	return file_group_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Protocol) GetName() string {
@@ -1008,7 +1624,7 @@ type TopicOffsets struct {
 
 func (x *TopicOffsets) Reset() {
 	*x = TopicOffsets{}
-	mi := &file_group_proto_msgTypes[13]
+	mi := &file_group_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1636,7 @@ func (x *TopicOffsets) String() string {
 func (*TopicOffsets) ProtoMessage() {}
 
 func (x *TopicOffsets) ProtoReflect() protoreflect.Message {
-	mi := &file_group_proto_msgTypes[13]
+	mi := &file_group_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1649,7 @@ func (x *TopicOffsets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicOffsets.ProtoReflect.Descriptor instead.
 func (*TopicOffsets) Descriptor() ([]byte, []int) {
-	return file_group_proto_rawDescGZIP(), []int{13}
+	return file_group_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TopicOffsets) GetTopic() []byte {
@@ -1073,7 +1689,7 @@ type PartitionOffset struct {
 
 func (x *PartitionOffset) Reset() {
 	*x = PartitionOffset{}
-	mi := &file_group_proto_msgTypes[14]
+	mi := &file_group_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1701,7 @@ func (x *PartitionOffset) String() string {
 func (*PartitionOffset) ProtoMessage() {}
 
 func (x *PartitionOffset) ProtoReflect() protoreflect.Message {
-	mi := &file_group_proto_msgTypes[14]
+	mi := &file_group_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1714,7 @@ func (x *PartitionOffset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionOffset.ProtoReflect.Descriptor instead.
 func (*PartitionOffset) Descriptor() ([]byte, []int) {
-	return file_group_proto_rawDescGZIP(), []int{14}
+	return file_group_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PartitionOffset) GetPartition() int32 {
@@ -1162,7 +1778,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_group_proto_msgTypes[15]
+	mi := &file_group_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1790,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_group_proto_msgTypes[15]
+	mi := &file_group_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1803,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_group_proto_rawDescGZIP(), []int{15}
+	return file_group_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Snapshot) GetFormat() uint32 {
@@ -1223,14 +1839,15 @@ type Group struct {
 	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	State            *State                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
 	EmptyClockMillis int64                  `protobuf:"varint,3,opt,name=empty_clock_millis,json=emptyClockMillis,proto3" json:"empty_clock_millis,omitempty"`
-	Topics           []*TopicOffsets        `protobuf:"bytes,4,rep,name=topics,proto3" json:"topics,omitempty"` // by topic id
+	Topics           []*TopicOffsets        `protobuf:"bytes,4,rep,name=topics,proto3" json:"topics,omitempty"`       // by topic id
+	Consumers        *Consumers             `protobuf:"bytes,5,opt,name=consumers,proto3" json:"consumers,omitempty"` // of a group that is not classic
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_group_proto_msgTypes[16]
+	mi := &file_group_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1859,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_group_proto_msgTypes[16]
+	mi := &file_group_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1872,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_group_proto_rawDescGZIP(), []int{16}
+	return file_group_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Group) GetName() string {
@@ -1286,12 +1903,19 @@ func (x *Group) GetTopics() []*TopicOffsets {
 	return nil
 }
 
+func (x *Group) GetConsumers() *Consumers {
+	if x != nil {
+		return x.Consumers
+	}
+	return nil
+}
+
 var File_group_proto protoreflect.FileDescriptor
 
 const file_group_proto_rawDesc = "" +
 	"\n" +
 	"\vgroup.proto\x12\n" +
-	"tube.group\"\x9d\x04\n" +
+	"tube.group\"\xab\x05\n" +
 	"\aCommand\x12\x1f\n" +
 	"\vtime_millis\x18\x01 \x01(\x03R\n" +
 	"timeMillis\x12B\n" +
@@ -1302,7 +1926,10 @@ const file_group_proto_rawDesc = "" +
 	"\x0ecommit_offsets\x18\x06 \x01(\v2\x19.tube.group.CommitOffsetsH\x00R\rcommitOffsets\x12B\n" +
 	"\x0edelete_offsets\x18\a \x01(\v2\x19.tube.group.DeleteOffsetsH\x00R\rdeleteOffsets\x12,\n" +
 	"\x06expire\x18\b \x01(\v2\x12.tube.group.ExpireH\x00R\x06expire\x12?\n" +
-	"\rforget_topics\x18\t \x01(\v2\x18.tube.group.ForgetTopicsH\x00R\fforgetTopicsB\x06\n" +
+	"\rforget_topics\x18\t \x01(\v2\x18.tube.group.ForgetTopicsH\x00R\fforgetTopics\x12H\n" +
+	"\x10change_consumers\x18\n" +
+	" \x01(\v2\x1b.tube.group.ChangeConsumersH\x00R\x0fchangeConsumers\x12B\n" +
+	"\x0ebecome_classic\x18\v \x01(\v2\x19.tube.group.BecomeClassicH\x00R\rbecomeClassicB\x06\n" +
 	"\x04kind\"b\n" +
 	"\rPutGeneration\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
@@ -1343,7 +1970,64 @@ const file_group_proto_rawDesc = "" +
 	"\x0eelapsed_millis\x18\x01 \x01(\x03R\relapsedMillis\x12)\n" +
 	"\x10retention_millis\x18\x02 \x01(\x03R\x0fretentionMillis\"&\n" +
 	"\fForgetTopics\x12\x16\n" +
-	"\x06topics\x18\x01 \x03(\fR\x06topics\"\x85\x02\n" +
+	"\x06topics\x18\x01 \x03(\fR\x06topics\"\xd2\x02\n" +
+	"\x0fChangeConsumers\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
+	"\x04base\x18\x02 \x01(\x04R\x04base\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x05R\x05epoch\x12!\n" +
+	"\ftarget_epoch\x18\x04 \x01(\x05R\vtargetEpoch\x12\x1a\n" +
+	"\bassignor\x18\x05 \x01(\tR\bassignor\x12\x1f\n" +
+	"\vtopics_hash\x18\x06 \x01(\x04R\n" +
+	"topicsHash\x124\n" +
+	"\amembers\x18\a \x03(\v2\x1a.tube.group.ConsumerMemberR\amembers\x12\x18\n" +
+	"\aremoved\x18\b \x03(\tR\aremoved\x12,\n" +
+	"\atargets\x18\t \x03(\v2\x12.tube.group.TargetR\atargets\x12!\n" +
+	"\ftopics_index\x18\n" +
+	" \x01(\x04R\vtopicsIndex\"b\n" +
+	"\rBecomeClassic\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
+	"\x04base\x18\x02 \x01(\x04R\x04base\x12'\n" +
+	"\x05state\x18\x03 \x01(\v2\x11.tube.group.StateR\x05state\"\xff\x03\n" +
+	"\x0eConsumerMember\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\x12\x12\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x1b\n" +
+	"\tclient_id\x18\x04 \x01(\tR\bclientId\x12\x1f\n" +
+	"\vclient_host\x18\x05 \x01(\tR\n" +
+	"clientHost\x12)\n" +
+	"\x10rebalance_millis\x18\x06 \x01(\x03R\x0frebalanceMillis\x12\x16\n" +
+	"\x06topics\x18\a \x03(\tR\x06topics\x12\x18\n" +
+	"\apattern\x18\b \x01(\tR\apattern\x12\x1a\n" +
+	"\bassignor\x18\t \x01(\tR\bassignor\x12\x14\n" +
+	"\x05epoch\x18\n" +
+	" \x01(\x05R\x05epoch\x12%\n" +
+	"\x0eprevious_epoch\x18\v \x01(\x05R\rpreviousEpoch\x12\x18\n" +
+	"\awaiting\x18\f \x01(\bR\awaiting\x127\n" +
+	"\bassigned\x18\r \x03(\v2\x1b.tube.group.TopicPartitionsR\bassigned\x127\n" +
+	"\brevoking\x18\x0e \x03(\v2\x1b.tube.group.TopicPartitionsR\brevoking\x12-\n" +
+	"\aclassic\x18\x0f \x01(\v2\x13.tube.group.ClassicR\aclassic\"d\n" +
+	"\aClassic\x12%\n" +
+	"\x0esession_millis\x18\x01 \x01(\x03R\rsessionMillis\x122\n" +
+	"\tprotocols\x18\x02 \x03(\v2\x14.tube.group.ProtocolR\tprotocols\"]\n" +
+	"\x06Target\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\tR\x06member\x12;\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\v2\x1b.tube.group.TopicPartitionsR\n" +
+	"partitions\"G\n" +
+	"\x0fTopicPartitions\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\fR\x05topic\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\x05R\n" +
+	"partitions\"\x88\x02\n" +
+	"\tConsumers\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x05R\x05epoch\x12!\n" +
+	"\ftarget_epoch\x18\x02 \x01(\x05R\vtargetEpoch\x12\x1a\n" +
+	"\bassignor\x18\x03 \x01(\tR\bassignor\x12\x1f\n" +
+	"\vtopics_hash\x18\x04 \x01(\x04R\n" +
+	"topicsHash\x124\n" +
+	"\amembers\x18\x05 \x03(\v2\x1a.tube.group.ConsumerMemberR\amembers\x12,\n" +
+	"\atargets\x18\x06 \x03(\v2\x12.tube.group.TargetR\atargets\x12!\n" +
+	"\ftopics_index\x18\a \x01(\x04R\vtopicsIndex\"\x85\x02\n" +
 	"\x05State\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12#\n" +
 	"\rprotocol_type\x18\x02 \x01(\tR\fprotocolType\x12\x1a\n" +
@@ -1390,12 +2074,13 @@ const file_group_proto_rawDesc = "" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12!\n" +
 	"\fclock_millis\x18\x03 \x01(\x03R\vclockMillis\x12)\n" +
-	"\x06groups\x18\x04 \x03(\v2\x11.tube.group.GroupR\x06groups\"\xa4\x01\n" +
+	"\x06groups\x18\x04 \x03(\v2\x11.tube.group.GroupR\x06groups\"\xd9\x01\n" +
 	"\x05Group\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x05state\x18\x02 \x01(\v2\x11.tube.group.StateR\x05state\x12,\n" +
 	"\x12empty_clock_millis\x18\x03 \x01(\x03R\x10emptyClockMillis\x120\n" +
-	"\x06topics\x18\x04 \x03(\v2\x18.tube.group.TopicOffsetsR\x06topicsB0Z.github.com/tube-mq/tube/internal/group/grouppbb\x06proto3"
+	"\x06topics\x18\x04 \x03(\v2\x18.tube.group.TopicOffsetsR\x06topics\x123\n" +
+	"\tconsumers\x18\x05 \x01(\v2\x15.tube.group.ConsumersR\tconsumersB0Z.github.com/tube-mq/tube/internal/group/grouppbb\x06proto3"
 
 var (
 	file_group_proto_rawDescOnce sync.Once
@@ -1409,7 +2094,7 @@ func file_group_proto_rawDescGZIP() []byte {
 	return file_group_proto_rawDescData
 }
 
-var file_group_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_group_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_group_proto_goTypes = []any{
 	(*Command)(nil),         // 0: tube.group.Command
 	(*PutGeneration)(nil),   // 1: tube.group.PutGeneration
@@ -1421,13 +2106,20 @@ var file_group_proto_goTypes = []any{
 	(*DeleteOffsets)(nil),   // 7: tube.group.DeleteOffsets
 	(*Expire)(nil),          // 8: tube.group.Expire
 	(*ForgetTopics)(nil),    // 9: tube.group.ForgetTopics
-	(*State)(nil),           // 10: tube.group.State
-	(*Member)(nil),          // 11: tube.group.Member
-	(*Protocol)(nil),        // 12: tube.group.Protocol
-	(*TopicOffsets)(nil),    // 13: tube.group.TopicOffsets
-	(*PartitionOffset)(nil), // 14: tube.group.PartitionOffset
-	(*Snapshot)(nil),        // 15: tube.group.Snapshot
-	(*Group)(nil),           // 16: tube.group.Group
+	(*ChangeConsumers)(nil), // 10: tube.group.ChangeConsumers
+	(*BecomeClassic)(nil),   // 11: tube.group.BecomeClassic
+	(*ConsumerMember)(nil),  // 12: tube.group.ConsumerMember
+	(*Classic)(nil),         // 13: tube.group.Classic
+	(*Target)(nil),          // 14: tube.group.Target
+	(*TopicPartitions)(nil), // 15: tube.group.TopicPartitions
+	(*Consumers)(nil),       // 16: tube.group.Consumers
+	(*State)(nil),           // 17: tube.group.State
+	(*Member)(nil),          // 18: tube.group.Member
+	(*Protocol)(nil),        // 19: tube.group.Protocol
+	(*TopicOffsets)(nil),    // 20: tube.group.TopicOffsets
+	(*PartitionOffset)(nil), // 21: tube.group.PartitionOffset
+	(*Snapshot)(nil),        // 22: tube.group.Snapshot
+	(*Group)(nil),           // 23: tube.group.Group
 }
 var file_group_proto_depIdxs = []int32{
 	1,  // 0: tube.group.Command.put_generation:type_name -> tube.group.PutGeneration
@@ -1438,22 +2130,35 @@ var file_group_proto_depIdxs = []int32{
 	7,  // 5: tube.group.Command.delete_offsets:type_name -> tube.group.DeleteOffsets
 	8,  // 6: tube.group.Command.expire:type_name -> tube.group.Expire
 	9,  // 7: tube.group.Command.forget_topics:type_name -> tube.group.ForgetTopics
-	10, // 8: tube.group.PutGeneration.state:type_name -> tube.group.State
-	3,  // 9: tube.group.Assign.assignments:type_name -> tube.group.Assignment
-	11, // 10: tube.group.ReplaceMember.member:type_name -> tube.group.Member
-	13, // 11: tube.group.CommitOffsets.topics:type_name -> tube.group.TopicOffsets
-	13, // 12: tube.group.DeleteOffsets.topics:type_name -> tube.group.TopicOffsets
-	11, // 13: tube.group.State.members:type_name -> tube.group.Member
-	12, // 14: tube.group.Member.protocols:type_name -> tube.group.Protocol
-	14, // 15: tube.group.TopicOffsets.partitions:type_name -> tube.group.PartitionOffset
-	16, // 16: tube.group.Snapshot.groups:type_name -> tube.group.Group
-	10, // 17: tube.group.Group.state:type_name -> tube.group.State
-	13, // 18: tube.group.Group.topics:type_name -> tube.group.TopicOffsets
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	10, // 8: tube.group.Command.change_consumers:type_name -> tube.group.ChangeConsumers
+	11, // 9: tube.group.Command.become_classic:type_name -> tube.group.BecomeClassic
+	17, // 10: tube.group.PutGeneration.state:type_name -> tube.group.State
+	3,  // 11: tube.group.Assign.assignments:type_name -> tube.group.Assignment
+	18, // 12: tube.group.ReplaceMember.member:type_name -> tube.group.Member
+	20, // 13: tube.group.CommitOffsets.topics:type_name -> tube.group.TopicOffsets
+	20, // 14: tube.group.DeleteOffsets.topics:type_name -> tube.group.TopicOffsets
+	12, // 15: tube.group.ChangeConsumers.members:type_name -> tube.group.ConsumerMember
+	14, // 16: tube.group.ChangeConsumers.targets:type_name -> tube.group.Target
+	17, // 17: tube.group.BecomeClassic.state:type_name -> tube.group.State
+	15, // 18: tube.group.ConsumerMember.assigned:type_name -> tube.group.TopicPartitions
+	15, // 19: tube.group.ConsumerMember.revoking:type_name -> tube.group.TopicPartitions
+	13, // 20: tube.group.ConsumerMember.classic:type_name -> tube.group.Classic
+	19, // 21: tube.group.Classic.protocols:type_name -> tube.group.Protocol
+	15, // 22: tube.group.Target.partitions:type_name -> tube.group.TopicPartitions
+	12, // 23: tube.group.Consumers.members:type_name -> tube.group.ConsumerMember
+	14, // 24: tube.group.Consumers.targets:type_name -> tube.group.Target
+	18, // 25: tube.group.State.members:type_name -> tube.group.Member
+	19, // 26: tube.group.Member.protocols:type_name -> tube.group.Protocol
+	21, // 27: tube.group.TopicOffsets.partitions:type_name -> tube.group.PartitionOffset
+	23, // 28: tube.group.Snapshot.groups:type_name -> tube.group.Group
+	17, // 29: tube.group.Group.state:type_name -> tube.group.State
+	20, // 30: tube.group.Group.topics:type_name -> tube.group.TopicOffsets
+	16, // 31: tube.group.Group.consumers:type_name -> tube.group.Consumers
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_group_proto_init() }
@@ -1470,6 +2175,8 @@ func file_group_proto_init() {
 		(*Command_DeleteOffsets)(nil),
 		(*Command_Expire)(nil),
 		(*Command_ForgetTopics)(nil),
+		(*Command_ChangeConsumers)(nil),
+		(*Command_BecomeClassic)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1477,7 +2184,7 @@ func file_group_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_group_proto_rawDesc), len(file_group_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

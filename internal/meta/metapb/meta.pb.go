@@ -47,6 +47,7 @@ type Command struct {
 	//	*Command_CancelReassign
 	//	*Command_PlacementDone
 	//	*Command_UnsafeRecover
+	//	*Command_RenewReplicas
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -222,6 +223,15 @@ func (x *Command) GetUnsafeRecover() *UnsafeRecover {
 	return nil
 }
 
+func (x *Command) GetRenewReplicas() *RenewReplicas {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_RenewReplicas); ok {
+			return x.RenewReplicas
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -282,6 +292,10 @@ type Command_UnsafeRecover struct {
 	UnsafeRecover *UnsafeRecover `protobuf:"bytes,15,opt,name=unsafe_recover,json=unsafeRecover,proto3,oneof"`
 }
 
+type Command_RenewReplicas struct {
+	RenewReplicas *RenewReplicas `protobuf:"bytes,16,opt,name=renew_replicas,json=renewReplicas,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Kind() {}
 
 func (*Command_RegisterNode) isCommand_Kind() {}
@@ -310,6 +324,61 @@ func (*Command_PlacementDone) isCommand_Kind() {}
 
 func (*Command_UnsafeRecover) isCommand_Kind() {}
 
+func (*Command_RenewReplicas) isCommand_Kind() {}
+
+// RenewReplicas replaces replicas whose data is damaged by new ones on the same node.
+type RenewReplicas struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	Partitions    []*Members             `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"` // one replica each
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewReplicas) Reset() {
+	*x = RenewReplicas{}
+	mi := &file_meta_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewReplicas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewReplicas) ProtoMessage() {}
+
+func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewReplicas.ProtoReflect.Descriptor instead.
+func (*RenewReplicas) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RenewReplicas) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *RenewReplicas) GetPartitions() []*Members {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
 // Bootstrap names the cluster, once.
 type Bootstrap struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -321,7 +390,7 @@ type Bootstrap struct {
 
 func (x *Bootstrap) Reset() {
 	*x = Bootstrap{}
-	mi := &file_meta_proto_msgTypes[1]
+	mi := &file_meta_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -333,7 +402,7 @@ func (x *Bootstrap) String() string {
 func (*Bootstrap) ProtoMessage() {}
 
 func (x *Bootstrap) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[1]
+	mi := &file_meta_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -346,7 +415,7 @@ func (x *Bootstrap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bootstrap.ProtoReflect.Descriptor instead.
 func (*Bootstrap) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{1}
+	return file_meta_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Bootstrap) GetClusterId() string {
@@ -375,7 +444,7 @@ type Founder struct {
 
 func (x *Founder) Reset() {
 	*x = Founder{}
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +456,7 @@ func (x *Founder) String() string {
 func (*Founder) ProtoMessage() {}
 
 func (x *Founder) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +469,7 @@ func (x *Founder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Founder.ProtoReflect.Descriptor instead.
 func (*Founder) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{2}
+	return file_meta_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Founder) GetNode() int32 {
@@ -434,7 +503,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +515,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +528,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{3}
+	return file_meta_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RegisterNode) GetNode() *Node {
@@ -486,7 +555,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +567,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +580,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{4}
+	return file_meta_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RemoveNode) GetNode() int32 {
@@ -539,7 +608,7 @@ type DrainNode struct {
 
 func (x *DrainNode) Reset() {
 	*x = DrainNode{}
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +620,7 @@ func (x *DrainNode) String() string {
 func (*DrainNode) ProtoMessage() {}
 
 func (x *DrainNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +633,7 @@ func (x *DrainNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
 func (*DrainNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{5}
+	return file_meta_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DrainNode) GetNode() int32 {
@@ -592,7 +661,7 @@ type Reassign struct {
 
 func (x *Reassign) Reset() {
 	*x = Reassign{}
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +673,7 @@ func (x *Reassign) String() string {
 func (*Reassign) ProtoMessage() {}
 
 func (x *Reassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +686,7 @@ func (x *Reassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reassign.ProtoReflect.Descriptor instead.
 func (*Reassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{6}
+	return file_meta_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Reassign) GetMoves() []*Move {
@@ -646,7 +715,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +727,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +740,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{7}
+	return file_meta_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Move) GetTopic() []byte {
@@ -712,7 +781,7 @@ type CancelReassign struct {
 
 func (x *CancelReassign) Reset() {
 	*x = CancelReassign{}
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -724,7 +793,7 @@ func (x *CancelReassign) String() string {
 func (*CancelReassign) ProtoMessage() {}
 
 func (x *CancelReassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -737,7 +806,7 @@ func (x *CancelReassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReassign.ProtoReflect.Descriptor instead.
 func (*CancelReassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{8}
+	return file_meta_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CancelReassign) GetPartitions() []*PartitionRef {
@@ -757,7 +826,7 @@ type PartitionRef struct {
 
 func (x *PartitionRef) Reset() {
 	*x = PartitionRef{}
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +838,7 @@ func (x *PartitionRef) String() string {
 func (*PartitionRef) ProtoMessage() {}
 
 func (x *PartitionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +851,7 @@ func (x *PartitionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRef.ProtoReflect.Descriptor instead.
 func (*PartitionRef) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{9}
+	return file_meta_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PartitionRef) GetTopic() []byte {
@@ -809,7 +878,7 @@ type PlacementDone struct {
 
 func (x *PlacementDone) Reset() {
 	*x = PlacementDone{}
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +890,7 @@ func (x *PlacementDone) String() string {
 func (*PlacementDone) ProtoMessage() {}
 
 func (x *PlacementDone) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +903,7 @@ func (x *PlacementDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementDone.ProtoReflect.Descriptor instead.
 func (*PlacementDone) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{10}
+	return file_meta_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PlacementDone) GetPartitions() []*Members {
@@ -855,7 +924,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +936,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +949,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{11}
+	return file_meta_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Members) GetTopic() []byte {
@@ -917,7 +986,7 @@ type UnsafeRecover struct {
 
 func (x *UnsafeRecover) Reset() {
 	*x = UnsafeRecover{}
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +998,7 @@ func (x *UnsafeRecover) String() string {
 func (*UnsafeRecover) ProtoMessage() {}
 
 func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1011,7 @@ func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnsafeRecover.ProtoReflect.Descriptor instead.
 func (*UnsafeRecover) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{12}
+	return file_meta_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UnsafeRecover) GetTopic() []byte {
@@ -983,7 +1052,7 @@ type SetNodeState struct {
 
 func (x *SetNodeState) Reset() {
 	*x = SetNodeState{}
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1064,7 @@ func (x *SetNodeState) String() string {
 func (*SetNodeState) ProtoMessage() {}
 
 func (x *SetNodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1077,7 @@ func (x *SetNodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeState.ProtoReflect.Descriptor instead.
 func (*SetNodeState) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{13}
+	return file_meta_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetNodeState) GetNode() int32 {
@@ -1037,7 +1106,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1118,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1131,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{14}
+	return file_meta_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CreateTopic) GetName() string {
@@ -1102,7 +1171,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1183,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1196,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{15}
+	return file_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -1148,7 +1217,7 @@ type CreatePartitions struct {
 
 func (x *CreatePartitions) Reset() {
 	*x = CreatePartitions{}
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1229,7 @@ func (x *CreatePartitions) String() string {
 func (*CreatePartitions) ProtoMessage() {}
 
 func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1242,7 @@ func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePartitions.ProtoReflect.Descriptor instead.
 func (*CreatePartitions) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{16}
+	return file_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CreatePartitions) GetId() []byte {
@@ -1210,7 +1279,7 @@ type AlterConfig struct {
 
 func (x *AlterConfig) Reset() {
 	*x = AlterConfig{}
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1291,7 @@ func (x *AlterConfig) String() string {
 func (*AlterConfig) ProtoMessage() {}
 
 func (x *AlterConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1304,7 @@ func (x *AlterConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterConfig.ProtoReflect.Descriptor instead.
 func (*AlterConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{17}
+	return file_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AlterConfig) GetId() []byte {
@@ -1276,7 +1345,7 @@ type AllocateProducerIds struct {
 
 func (x *AllocateProducerIds) Reset() {
 	*x = AllocateProducerIds{}
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1357,7 @@ func (x *AllocateProducerIds) String() string {
 func (*AllocateProducerIds) ProtoMessage() {}
 
 func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1370,7 @@ func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIds.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIds) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{18}
+	return file_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AllocateProducerIds) GetNode() int32 {
@@ -1328,7 +1397,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1409,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1422,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{19}
+	return file_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Nodes) GetIds() []int32 {
@@ -1373,7 +1442,7 @@ type KeyValue struct {
 
 func (x *KeyValue) Reset() {
 	*x = KeyValue{}
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1454,7 @@ func (x *KeyValue) String() string {
 func (*KeyValue) ProtoMessage() {}
 
 func (x *KeyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1467,7 @@ func (x *KeyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyValue.ProtoReflect.Descriptor instead.
 func (*KeyValue) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{20}
+	return file_meta_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *KeyValue) GetKey() string {
@@ -1435,7 +1504,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1516,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1529,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{21}
+	return file_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Node) GetId() int32 {
@@ -1558,7 +1627,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1639,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1652,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{22}
+	return file_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Replica) GetId() uint64 {
@@ -1623,7 +1692,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1704,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1717,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{23}
+	return file_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Placement) GetGroup() uint64 {
@@ -1720,7 +1789,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1801,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1814,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{24}
+	return file_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Topic) GetId() []byte {
@@ -1796,7 +1865,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +1877,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +1890,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{25}
+	return file_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -1878,7 +1947,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +1959,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +1972,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{26}
+	return file_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -1994,7 +2063,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2075,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2088,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{27}
+	return file_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Replaced) GetNode() int32 {
@@ -2041,7 +2110,7 @@ var File_meta_proto protoreflect.FileDescriptor
 const file_meta_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"meta.proto\x12\ttube.meta\"\xb2\a\n" +
+	"meta.proto\x12\ttube.meta\"\xf5\a\n" +
 	"\aCommand\x12\x1f\n" +
 	"\vtime_millis\x18\x01 \x01(\x03R\n" +
 	"timeMillis\x124\n" +
@@ -2061,8 +2130,14 @@ const file_meta_proto_rawDesc = "" +
 	"\breassign\x18\f \x01(\v2\x13.tube.meta.ReassignH\x00R\breassign\x12D\n" +
 	"\x0fcancel_reassign\x18\r \x01(\v2\x19.tube.meta.CancelReassignH\x00R\x0ecancelReassign\x12A\n" +
 	"\x0eplacement_done\x18\x0e \x01(\v2\x18.tube.meta.PlacementDoneH\x00R\rplacementDone\x12A\n" +
-	"\x0eunsafe_recover\x18\x0f \x01(\v2\x18.tube.meta.UnsafeRecoverH\x00R\runsafeRecoverB\x06\n" +
-	"\x04kind\"Z\n" +
+	"\x0eunsafe_recover\x18\x0f \x01(\v2\x18.tube.meta.UnsafeRecoverH\x00R\runsafeRecover\x12A\n" +
+	"\x0erenew_replicas\x18\x10 \x01(\v2\x18.tube.meta.RenewReplicasH\x00R\rrenewReplicasB\x06\n" +
+	"\x04kind\"W\n" +
+	"\rRenewReplicas\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x05R\x04node\x122\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\v2\x12.tube.meta.MembersR\n" +
+	"partitions\"Z\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12.\n" +
@@ -2213,77 +2288,80 @@ func file_meta_proto_rawDescGZIP() []byte {
 	return file_meta_proto_rawDescData
 }
 
-var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_meta_proto_goTypes = []any{
 	(*Command)(nil),             // 0: tube.meta.Command
-	(*Bootstrap)(nil),           // 1: tube.meta.Bootstrap
-	(*Founder)(nil),             // 2: tube.meta.Founder
-	(*RegisterNode)(nil),        // 3: tube.meta.RegisterNode
-	(*RemoveNode)(nil),          // 4: tube.meta.RemoveNode
-	(*DrainNode)(nil),           // 5: tube.meta.DrainNode
-	(*Reassign)(nil),            // 6: tube.meta.Reassign
-	(*Move)(nil),                // 7: tube.meta.Move
-	(*CancelReassign)(nil),      // 8: tube.meta.CancelReassign
-	(*PartitionRef)(nil),        // 9: tube.meta.PartitionRef
-	(*PlacementDone)(nil),       // 10: tube.meta.PlacementDone
-	(*Members)(nil),             // 11: tube.meta.Members
-	(*UnsafeRecover)(nil),       // 12: tube.meta.UnsafeRecover
-	(*SetNodeState)(nil),        // 13: tube.meta.SetNodeState
-	(*CreateTopic)(nil),         // 14: tube.meta.CreateTopic
-	(*DeleteTopic)(nil),         // 15: tube.meta.DeleteTopic
-	(*CreatePartitions)(nil),    // 16: tube.meta.CreatePartitions
-	(*AlterConfig)(nil),         // 17: tube.meta.AlterConfig
-	(*AllocateProducerIds)(nil), // 18: tube.meta.AllocateProducerIds
-	(*Nodes)(nil),               // 19: tube.meta.Nodes
-	(*KeyValue)(nil),            // 20: tube.meta.KeyValue
-	(*Node)(nil),                // 21: tube.meta.Node
-	(*Replica)(nil),             // 22: tube.meta.Replica
-	(*Placement)(nil),           // 23: tube.meta.Placement
-	(*Topic)(nil),               // 24: tube.meta.Topic
-	(*Event)(nil),               // 25: tube.meta.Event
-	(*Snapshot)(nil),            // 26: tube.meta.Snapshot
-	(*Replaced)(nil),            // 27: tube.meta.Replaced
+	(*RenewReplicas)(nil),       // 1: tube.meta.RenewReplicas
+	(*Bootstrap)(nil),           // 2: tube.meta.Bootstrap
+	(*Founder)(nil),             // 3: tube.meta.Founder
+	(*RegisterNode)(nil),        // 4: tube.meta.RegisterNode
+	(*RemoveNode)(nil),          // 5: tube.meta.RemoveNode
+	(*DrainNode)(nil),           // 6: tube.meta.DrainNode
+	(*Reassign)(nil),            // 7: tube.meta.Reassign
+	(*Move)(nil),                // 8: tube.meta.Move
+	(*CancelReassign)(nil),      // 9: tube.meta.CancelReassign
+	(*PartitionRef)(nil),        // 10: tube.meta.PartitionRef
+	(*PlacementDone)(nil),       // 11: tube.meta.PlacementDone
+	(*Members)(nil),             // 12: tube.meta.Members
+	(*UnsafeRecover)(nil),       // 13: tube.meta.UnsafeRecover
+	(*SetNodeState)(nil),        // 14: tube.meta.SetNodeState
+	(*CreateTopic)(nil),         // 15: tube.meta.CreateTopic
+	(*DeleteTopic)(nil),         // 16: tube.meta.DeleteTopic
+	(*CreatePartitions)(nil),    // 17: tube.meta.CreatePartitions
+	(*AlterConfig)(nil),         // 18: tube.meta.AlterConfig
+	(*AllocateProducerIds)(nil), // 19: tube.meta.AllocateProducerIds
+	(*Nodes)(nil),               // 20: tube.meta.Nodes
+	(*KeyValue)(nil),            // 21: tube.meta.KeyValue
+	(*Node)(nil),                // 22: tube.meta.Node
+	(*Replica)(nil),             // 23: tube.meta.Replica
+	(*Placement)(nil),           // 24: tube.meta.Placement
+	(*Topic)(nil),               // 25: tube.meta.Topic
+	(*Event)(nil),               // 26: tube.meta.Event
+	(*Snapshot)(nil),            // 27: tube.meta.Snapshot
+	(*Replaced)(nil),            // 28: tube.meta.Replaced
 }
 var file_meta_proto_depIdxs = []int32{
-	1,  // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
-	3,  // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
-	13, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
-	14, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
-	15, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
-	16, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
-	17, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
-	18, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
-	4,  // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
-	5,  // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
-	6,  // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
-	8,  // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
-	10, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
-	12, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
-	2,  // 14: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
-	21, // 15: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
-	7,  // 16: tube.meta.Reassign.moves:type_name -> tube.meta.Move
-	9,  // 17: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
-	11, // 18: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
-	19, // 19: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
-	20, // 20: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
-	19, // 21: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
-	20, // 22: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
-	22, // 23: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
-	22, // 24: tube.meta.Placement.target:type_name -> tube.meta.Replica
-	22, // 25: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
-	20, // 26: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
-	23, // 27: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
-	21, // 28: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
-	24, // 29: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
-	20, // 30: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
-	25, // 31: tube.meta.Snapshot.events:type_name -> tube.meta.Event
-	2,  // 32: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
-	27, // 33: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	2,  // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
+	4,  // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
+	14, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
+	15, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
+	16, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
+	17, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
+	18, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
+	19, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
+	5,  // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
+	6,  // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
+	7,  // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
+	9,  // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
+	11, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
+	13, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
+	1,  // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
+	12, // 15: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
+	3,  // 16: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
+	22, // 17: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
+	8,  // 18: tube.meta.Reassign.moves:type_name -> tube.meta.Move
+	10, // 19: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
+	12, // 20: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
+	20, // 21: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
+	21, // 22: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
+	20, // 23: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
+	21, // 24: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
+	23, // 25: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
+	23, // 26: tube.meta.Placement.target:type_name -> tube.meta.Replica
+	23, // 27: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
+	21, // 28: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
+	24, // 29: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
+	22, // 30: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
+	25, // 31: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
+	21, // 32: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
+	26, // 33: tube.meta.Snapshot.events:type_name -> tube.meta.Event
+	3,  // 34: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
+	28, // 35: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_meta_proto_init() }
@@ -2306,6 +2384,7 @@ func file_meta_proto_init() {
 		(*Command_CancelReassign)(nil),
 		(*Command_PlacementDone)(nil),
 		(*Command_UnsafeRecover)(nil),
+		(*Command_RenewReplicas)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2313,7 +2392,7 @@ func file_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_proto_rawDesc), len(file_meta_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

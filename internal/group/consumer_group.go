@@ -1,0 +1,496 @@
+package group
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// consumerGroup is what a coordinator knows of a group whose partitions it
+// assigns, besides what the Machine holds: signs of life, and changes on their way.
+type consumerGroup struct {
+	name string
+	// sessions, by member id. Invariant: while not busy, those of the members
+	// that the Machine has.
+	sessions map[string]*session
+	// What is read, with the number of members who do.
+	names, patterns map[string]int
+	modern          int // members who speak the consumer protocol
+
+	// busy: a change is on its way. What comes meanwhile waits and becomes the
+	// next change, all of it together.
+	busy  bool
+	queue []*consumerOp // bounded by the calls under way and the members
+	// classic is the State that the group had until now, while it becomes one of
+	// this kind.
+	classic *State
+}
+
+// session is one member's life as the coordinator sees it.
+type session struct {
+	member   *ConsumerMember // as of the last change
+	timeout  time.Duration
+	deadline time.Time
+	timer    timer // fires not before the deadline it was set for
+	// patience ends when the member has not given up what it must, or, one of the
+	// classic protocol, has not joined or synced as it must.
+	patience          timer
+	mustJoin, mustGet bool
+}
+
+// consumerOp is one thing to do to a group.
+type consumerOp struct {
+	token Token // 0: no call, an event of the coordinator's own
+	// change makes the change. It must not touch the draft and return an error.
+	change func(d *draft) error
+	// member is to be reconciled afterwards; empty: nobody. Set by change.
+	member string
+	owned  Partitions
+	said   bool
+	before Partitions // what the member was assigned before
+	// done answers, with the member as committed.
+	done func(m *ConsumerMember, err error)
+}
+
+// newConsumerGroup makes the live part of a group.
+func (c *Coordinator) newConsumerGroup(name string) *consumerGroup {
+	g := &consumerGroup{name: name, sessions: map[string]*session{}, names: map[string]int{}, patterns: map[string]int{}}
+	c.consumers[name] = g
+	c.bytes += liveBytes + len(name)
+	return g
+}
+
+// loadConsumers builds a live group from what the Machine holds, as after a
+// change of leader: each member has a full session. Topics may have changed
+// while nobody led.
+func (c *Coordinator) loadConsumers(name string) *consumerGroup {
+	g := c.newConsumerGroup(name)
+	c.resync(g)
+	c.checkTopics(g)
+	return g
+}
+
+// consumerGroup finds a group whose partitions are assigned here, if it has
+// members or is about to; nil if not.
+func (c *Coordinator) consumerGroup(name string) *consumerGroup {
+	if g := c.consumers[name]; g != nil {
+		return g
+	}
+	if st := c.m.State(name); !st.empty() && st.ByCoordinator {
+		c.dropClassic(name, ErrLoading)
+		return c.loadConsumers(name)
+	}
+	return nil
+}
+
+// dropClassic lets go of the live classic group of that name.
+func (c *Coordinator) dropClassic(name string, err error) {
+	if old := c.groups[name]; old != nil {
+		c.answerAll(old, err)
+		c.discard(old)
+	}
+}
+
+// replicated is what the Machine has of the group; an empty one if nothing.
+func (c *Coordinator) replicated(g *consumerGroup) *Consumers {
+	if r := c.m.Consumers(g.name); r != nil {
+		return r
+	}
+	return newConsumers()
+}
+
+// observeConsumers follows a change that may have come from elsewhere.
+func (c *Coordinator) observeConsumers(g *consumerGroup, r Result) {
+	switch {
+	case g != nil && g.busy:
+		// Its own change; or if not, that one will be refused, and looks again then.
+	case g == nil && c.groups[r.Group] == nil && r.State.empty():
+	case g == nil:
+		c.dropClassic(r.Group, ErrLoading)
+		c.loadConsumers(r.Group)
+	case r.State == nil || !r.State.ByCoordinator:
+		c.endConsumers(g, ErrLoading)
+		if !r.State.empty() {
+			c.load(r.Group, r.State)
+		}
+	default:
+		c.resync(g)
+		c.settleConsumers(g)
+	}
+}
+
+// resync makes the sessions those of the members that there are.
+func (c *Coordinator) resync(g *consumerGroup) {
+	members := c.replicated(g).members
+	for _, id := range slices.Sorted(maps.Keys(g.sessions)) {
+		if members[id] == nil {
+			c.see(g, id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(members)) {
+		c.see(g, id)
+	}
+}
+
+// see takes over what the Machine has of one member.
+func (c *Coordinator) see(g *consumerGroup, id string) {
+	m, s := c.replicated(g).members[id], g.sessions[id]
+	switch {
+	case m == nil && s == nil:
+		return
+	case m == nil:
+		c.endSession(g, s)
+		return
+	case s == nil:
+		s = &session{}
+		s.timer.fire = func() { c.consumerSilent(g, s) }
+		s.patience.fire = func() { c.patienceOver(g, s) }
+		g.sessions[id] = s
+		c.bytes += sessionBytes + len(id)
+	case s.member == m:
+		return
+	default:
+		g.read(s.member, -1)
+	}
+	old := s.member
+	s.member, s.timeout = m, c.cfg.ConsumerSession
+	if m.Classic != nil {
+		s.timeout = m.Classic.Session
+	}
+	g.read(m, +1)
+	if old == nil {
+		c.aliveConsumer(s)
+		c.timers.set(&s.timer, s.deadline)
+	}
+	switch {
+	case m.Classic != nil:
+	case len(m.Revoking) == 0:
+		c.timers.stop(&s.patience)
+	case old == nil || len(old.Revoking) == 0 || old.Epoch != m.Epoch:
+		c.timers.set(&s.patience, c.now.Add(m.Rebalance))
+	}
+}
+
+func (c *Coordinator) endSession(g *consumerGroup, s *session) {
+	c.timers.stop(&s.timer)
+	c.timers.stop(&s.patience)
+	g.read(s.member, -1)
+	delete(g.sessions, s.member.ID)
+	c.bytes -= sessionBytes + len(s.member.ID)
+}
+
+// read counts what the member reads.
+func (g *consumerGroup) read(m *ConsumerMember, sign int) {
+	if m.Classic == nil {
+		g.modern += sign
+	}
+	for _, t := range m.Topics {
+		if g.names[t] += sign; g.names[t] == 0 {
+			delete(g.names, t)
+		}
+	}
+	if m.Pattern != "" {
+		if g.patterns[m.Pattern] += sign; g.patterns[m.Pattern] == 0 {
+			delete(g.patterns, m.Pattern)
+		}
+	}
+}
+
+// aliveConsumer starts the session anew. It costs the same however many there are.
+func (c *Coordinator) aliveConsumer(s *session) { s.deadline = c.now.Add(s.timeout) }
+
+// endConsumers lets a live group go, whatever it holds.
+func (c *Coordinator) endConsumers(g *consumerGroup, err error) {
+	g.answerAll(err)
+	for _, s := range g.sessions {
+		c.endSession(g, s)
+	}
+	delete(c.consumers, g.name)
+	c.bytes -= liveBytes + len(g.name)
+}
+
+// settleConsumers drops a group that holds nothing which the Machine does not know.
+func (c *Coordinator) settleConsumers(g *consumerGroup) {
+	if len(g.sessions) == 0 && !g.busy && len(g.queue) == 0 && c.consumers[g.name] == g {
+		c.endConsumers(g, nil)
+	}
+}
+
+// answerAll answers everybody who waits to be part of a change.
+func (g *consumerGroup) answerAll(err error) {
+	queue := g.queue
+	g.queue = nil
+	for _, op := range queue {
+		op.done(nil, err)
+	}
+}
+
+// do makes op part of the next change.
+func (c *Coordinator) do(g *consumerGroup, op *consumerOp) {
+	if op.done == nil {
+		op.done = func(*ConsumerMember, error) {}
+	}
+	g.queue = append(g.queue, op)
+	if !g.busy {
+		c.flush(g)
+	}
+}
+
+// flush makes one change of all that waits.
+func (c *Coordinator) flush(g *consumerGroup) {
+	for len(g.queue) > 0 && !g.busy && c.consumers[g.name] == g {
+		c.change848(g)
+	}
+	c.settleConsumers(g)
+}
+
+func (c *Coordinator) change848(g *consumerGroup) {
+	ops := g.queue
+	g.queue = nil
+	if c.topics == nil {
+		for _, op := range ops {
+			op.done(nil, ErrLoading) // it is not known yet what there is to read
+		}
+		return
+	}
+	d := c.draftOf(g)
+	var in []*consumerOp
+	for _, op := range ops {
+		if err := op.change(d); err != nil {
+			op.done(nil, err)
+			continue
+		}
+		in = append(in, op)
+	}
+	if d.stale {
+		d.retarget(c.topics, c.topicsOf)
+	}
+	for _, op := range in {
+		if m := d.member(op.member); m != nil {
+			if next := d.reconcile(m, op.owned, op.said); next != m {
+				d.put(next)
+			}
+		}
+	}
+	if len(in) == 0 || !d.changed() {
+		c.giveUp848(g)
+		for _, op := range in {
+			op.done(d.member(op.member), nil)
+		}
+		return
+	}
+	c.commit848(g, d, in)
+}
+
+// draftOf begins a change: of what there is, or of the classic group that is to
+// be of this kind from now on.
+func (c *Coordinator) draftOf(g *consumerGroup) *draft {
+	if g.classic == nil {
+		return c.replicated(g).draft()
+	}
+	from := c.fromClassic(g.classic)
+	d := from.draft()
+	maps.Copy(d.members, from.members)
+	maps.Copy(d.targets, from.targets)
+	d.stale = len(from.members) > 0
+	return d
+}
+
+func (c *Coordinator) commit848(g *consumerGroup, d *draft, ops []*consumerOp) {
+	g.busy = true
+	ids := slices.Collect(maps.Keys(d.members))
+	c.propose(d.command(g.name, c.m.State(g.name).version()), func(r Result) {
+		g.busy = false
+		if c.consumers[g.name] == g {
+			c.committed848(g, ids, r)
+		}
+		for _, op := range ops {
+			if r.Err != nil {
+				op.done(nil, outward(r.Err))
+			} else {
+				op.done(c.replicated(g).members[op.member], nil)
+			}
+		}
+		if c.consumers[g.name] == g && !c.maybeBecomeClassic(g) {
+			c.flush(g)
+		}
+	})
+}
+
+// committed848 takes over what became of a change of these members.
+func (c *Coordinator) committed848(g *consumerGroup, ids []string, r Result) {
+	if r.Err != nil {
+		c.resync(g)
+		c.giveUp848(g)
+		return
+	}
+	g.classic = nil
+	for _, id := range ids {
+		c.see(g, id)
+	}
+}
+
+// giveUp848 leaves a classic group what it was when it did not become one of
+// this kind.
+func (c *Coordinator) giveUp848(g *consumerGroup) {
+	if g.classic == nil {
+		return
+	}
+	g.classic = nil
+	if st := c.m.State(g.name); !st.empty() && !st.ByCoordinator {
+		c.endConsumers(g, ErrLoading)
+		c.load(g.name, st)
+	}
+}
+
+// consumerSilent looks whether a member has really been silent for so long.
+func (c *Coordinator) consumerSilent(g *consumerGroup, s *session) {
+	if s.deadline.After(c.now) {
+		c.timers.set(&s.timer, s.deadline)
+		return
+	}
+	c.do(g, &consumerOp{change: func(d *draft) error {
+		if m := d.member(s.member.ID); m != nil && !s.deadline.After(c.now) {
+			d.remove(m)
+			d.stale = true
+		} else if m != nil {
+			c.timers.set(&s.timer, s.deadline)
+		}
+		return nil
+	}, done: func(_ *ConsumerMember, err error) { c.again(g, s, &s.timer, err) }})
+}
+
+// again tries once more to take out a member after the attempt failed.
+func (c *Coordinator) again(g *consumerGroup, s *session, t *timer, err error) {
+	if err != nil && c.leading && c.consumers[g.name] == g && g.sessions[s.member.ID] == s {
+		c.timers.set(t, c.now.Add(time.Second))
+	}
+}
+
+// patienceOver takes out a member that does not do what it must.
+func (c *Coordinator) patienceOver(g *consumerGroup, s *session) {
+	epoch := s.member.Epoch
+	c.do(g, &consumerOp{change: func(d *draft) error {
+		m := d.member(s.member.ID)
+		if m == nil {
+			return nil
+		}
+		if m.Classic != nil && (s.mustJoin || s.mustGet) || m.Classic == nil && len(m.Revoking) > 0 && m.Epoch == epoch {
+			d.remove(m)
+			d.stale = true
+		}
+		return nil
+	}, done: func(_ *ConsumerMember, err error) { c.again(g, s, &s.patience, err) }})
+}
+
+// SetTopics brings a new view of the topics: groups that read what changed begin
+// a new epoch.
+func (c *Coordinator) SetTopics(now time.Time, topics *Topics) Effects {
+	c.now = now
+	if c.topics != nil && topics.Index < c.topics.Index {
+		return c.take()
+	}
+	c.topics = topics
+	clear(c.matched)
+	if c.leading {
+		for _, name := range slices.Sorted(maps.Keys(c.consumers)) {
+			c.checkTopics(c.consumers[name])
+		}
+	}
+	return c.take()
+}
+
+// checkTopics begins a new epoch if the topics are not what the targets were made
+// from. A view that is older than that says nothing.
+func (c *Coordinator) checkTopics(g *consumerGroup) {
+	differ := func() bool {
+		r := c.replicated(g)
+		return len(r.members) > 0 && c.topics.Index >= r.TopicsIndex && c.hashRead(g) != r.TopicsHash
+	}
+	if c.topics == nil || len(g.sessions) == 0 || !differ() {
+		return
+	}
+	c.do(g, &consumerOp{change: func(d *draft) error {
+		d.stale = d.stale || differ()
+		return nil
+	}})
+}
+
+// hashRead is that of the topics which the group reads.
+func (c *Coordinator) hashRead(g *consumerGroup) uint64 {
+	seen := map[*Topic]bool{}
+	for name := range g.names {
+		if t := c.topics.byName[name]; t != nil {
+			seen[t] = true
+		}
+	}
+	for p := range g.patterns {
+		for _, t := range c.match(p) {
+			seen[t] = true
+		}
+	}
+	return sumOf(seen)
+}
+
+// topicsOf are the topics that the member reads and that are there, by name.
+func (c *Coordinator) topicsOf(m *ConsumerMember) []*Topic {
+	var out []*Topic
+	for _, name := range m.Topics {
+		if t := c.topics.byName[name]; t != nil {
+			out = append(out, t)
+		}
+	}
+	if m.Pattern == "" {
+		return out
+	}
+	out = append(out, c.match(m.Pattern)...)
+	slices.SortFunc(out, compareTopics)
+	return slices.Compact(out)
+}
+
+// maxMatched bounds how many patterns' topics are remembered.
+const maxMatched = 10_000
+
+// match are the topics whose whole name the pattern matches.
+func (c *Coordinator) match(pattern string) []*Topic {
+	if out, ok := c.matched[pattern]; ok {
+		return out
+	}
+	if len(c.matched) >= maxMatched {
+		clear(c.matched)
+	}
+	var out []*Topic
+	if re, err := compilePattern(pattern); err == nil {
+		for _, name := range c.topics.names {
+			if re.MatchString(name) {
+				out = append(out, c.topics.byName[name])
+			}
+		}
+	}
+	c.matched[pattern] = out
+	return out
+}
+
+// compilePattern makes a pattern match whole names.
+func compilePattern(pattern string) (*regexp.Regexp, error) {
+	if _, err := regexp.Compile(pattern); err != nil { // so that a bracket too many does not find its match in ours
+		return nil, err
+	}
+	return regexp.Compile(`^(?:` + pattern + `)$`)
+}
+
+// reads reports whether a member reads the topic.
+func (c *Coordinator) reads(g *consumerGroup, id record.TopicID, name string) bool {
+	if g.names[name] > 0 {
+		return true
+	}
+	for p := range g.patterns {
+		if c.topics == nil || slices.ContainsFunc(c.match(p), func(t *Topic) bool { return t.ID == id }) {
+			return true
+		}
+	}
+	return false
+}

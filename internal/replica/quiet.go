@@ -1,0 +1,191 @@
+package replica
+
+import (
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// A group with nothing to do costs nothing. When all of its replicas have all of
+// its log, its leader says so and stops its clock, and so do those who agree. From
+// then on it is the transport's heartbeat between the nodes that counts, one for
+// all groups: a node that is not heard of any more wakes the groups that it has a
+// replica of (PeerDown), and they elect as ever. So does any message, and whatever
+// gives raft something to do. Who is woken ticks at once, which wakes the others.
+
+// quietAfter is how many ticks a group is idle before it goes quiet. Waking costs
+// a message each way, so there is little to gain from waiting.
+const quietAfter = 3
+
+// quietMark is the context of the heartbeat that says that a group goes quiet: as
+// long as any (see wire.go), and none that a question has.
+const quietMark = "go quiet"
+
+// tickOnce moves raft's clock.
+func (g *Group) tickOnce() {
+	g.core.rn.Tick()
+	if g.standIn > 0 {
+		if g.standIn--; g.standIn == 0 && g.core.leader == 0 {
+			if err := g.core.campaign(); err != nil {
+				g.spec.Logger.Debug("cannot stand for election", "group", g.spec.Group, "err", err)
+			}
+		}
+	}
+	if !g.core.idle() {
+		g.idleTicks = 0
+		return
+	}
+	g.idleTicks++
+}
+
+// idle reports whether this replica leads and everybody has everything.
+func (c *core) idle() bool {
+	if !c.lead || !c.serving || c.doubt || len(c.waiting) > 0 || c.applied != c.log.last() || !c.reads.empty() || len(c.log.conf.GetVotersOutgoing()) > 0 {
+		return false
+	}
+	idle := true
+	c.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		idle = idle && pr.Match == c.applied && (id == uint64(c.id) || pr.State == tracker.StateReplicate)
+	})
+	return idle
+}
+
+// heard reports whether all replicas have answered since raft counted last: a
+// leader that goes quiet otherwise could be deposed by its own clock on waking.
+func (c *core) heard() bool {
+	heard := true
+	c.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		heard = heard && (id == uint64(c.id) || pr.RecentActive)
+	})
+	return heard
+}
+
+func (g *Group) peersAlive() bool {
+	for r, node := range *g.peers.Load() {
+		if r != g.spec.Replica && !g.host.cfg.Alive(node) {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *Group) goQuiet() {
+	c := g.core
+	c.rn.WithProgress(func(id uint64, _ raft.ProgressType, _ tracker.Progress) {
+		if id != uint64(c.id) {
+			g.send(&raftpb.Message{
+				Type: raftpb.MsgHeartbeat.Enum(), To: new(id), From: new(uint64(c.id)), Term: new(c.term),
+				Commit: new(c.applied), Context: []byte(quietMark),
+			})
+		}
+	})
+	g.setQuiet(true)
+}
+
+// hush takes a leader's word that the group goes quiet. It reports false if there
+// is more to do than the leader knows: then it is a heartbeat like any other, whose
+// answer has the mark and wakes the leader.
+func (g *Group) hush(m *raftpb.Message) bool {
+	c := g.core
+	if m.GetType() != raftpb.MsgHeartbeat || string(m.GetContext()) != quietMark {
+		return false
+	}
+	if m.GetTerm() != c.term || m.GetFrom() != c.leader || c.applied != m.GetCommit() || c.log.last() != m.GetCommit() || g.installing || g.unsettled {
+		return false
+	}
+	node, ok := (*g.peers.Load())[record.ReplicaID(c.leader)]
+	if !ok || !g.host.cfg.Alive(node) {
+		return false
+	}
+	g.setQuiet(true)
+	return true
+}
+
+// wakes reports whether a message ends the quiet. Answers to a leader's last
+// heartbeats say nothing new.
+func wakes(m *raftpb.Message) bool {
+	if m.GetType() != raftpb.MsgHeartbeatResp {
+		return true
+	}
+	refused := string(m.GetContext()) == quietMark
+	if refused {
+		m.Context = nil // it is none of raft's
+	}
+	return refused
+}
+
+func (g *Group) setQuiet(on bool) {
+	g.quiet, g.idleTicks = on, 0
+	g.retick()
+}
+
+// wakeUp ends the quiet: raft's clock runs again, and a leader's heartbeat, due
+// now, wakes the others.
+func (g *Group) wakeUp() {
+	if g.quiet && g.core != nil {
+		g.setQuiet(false)
+		g.core.rn.Tick()
+	}
+}
+
+// PeerDown says that a node is not heard of any more: groups that have a replica
+// there must find out for themselves. Those that it led elect at once, if the
+// majority has not heard of it either.
+func (h *Host) PeerDown(node record.NodeID) {
+	for _, g := range h.Groups() {
+		for _, n := range *g.peers.Load() {
+			if n == node {
+				g.Do(func() { g.leaderLost(node) })
+				break
+			}
+		}
+	}
+}
+
+// standTicks spreads the elections after a node's death over so many ticks.
+const standTicks = 3
+
+func (g *Group) leaderLost(node record.NodeID) {
+	if g.core == nil {
+		return
+	}
+	g.wakeUp()
+	if at, ok := (*g.peers.Load())[record.ReplicaID(g.core.leader)]; ok && at == node && !g.core.lead {
+		// Whoever still hears of the leader refuses to vote for another.
+		if err := g.core.rn.ForgetLeader(); err == nil {
+			g.standIn = 1 + int((uint64(g.core.id)*7+g.core.term+uint64(g.spec.Group))%standTicks)
+		}
+	}
+}
+
+// doubtAfter is how many ticks this process may miss before its leaderships are
+// in doubt: others may have elected meanwhile.
+const doubtAfter = electionTicks / 2
+
+// late reports whether this process has not run for so long that others may lead.
+func (h *Host) late() bool {
+	last := h.lastTick.Load()
+	return last != 0 && time.Since(h.started)-time.Duration(last) > doubtAfter*h.cfg.TickInterval
+}
+
+// doubt has every leadership confirmed by a majority before it counts again.
+func (h *Host) doubt() {
+	for _, g := range h.Groups() {
+		g.Do(func() {
+			if g.core == nil || !g.core.lead || g.core.alone() {
+				return
+			}
+			g.core.doubt = true
+			term := g.core.term
+			g.core.reads.fresh = append(g.core.reads.fresh, func(err error) {
+				if err == nil && g.core != nil && g.core.term == term {
+					g.core.doubt = false
+				}
+			})
+		})
+	}
+}
