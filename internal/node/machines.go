@@ -100,6 +100,13 @@ func (m *metaMachine) Led(s replica.Status) {
 	m.wake()
 }
 
+// replaced reports whether a data folder was a node's once and may not come back.
+func (m *metaMachine) replaced(node record.NodeID, incarnation string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machine.Replaced(node, incarnation)
+}
+
 // Save implements replica.Machine.
 func (m *metaMachine) Save() []byte { return m.machine.Snapshot() }
 

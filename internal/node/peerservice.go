@@ -19,7 +19,10 @@ import (
 type peerService struct{ n *Node }
 
 // Greet implements peerv1connect.PeerServiceHandler.
-func (s peerService) Greet(context.Context, *connect.Request[peerv1.GreetRequest]) (*connect.Response[peerv1.GreetResponse], error) {
+func (s peerService) Greet(_ context.Context, req *connect.Request[peerv1.GreetRequest]) (*connect.Response[peerv1.GreetResponse], error) {
+	if from := record.NodeID(req.Msg.GetNode()); s.n.meta.replaced(from, req.Msg.GetIncarnation()) {
+		return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("this data folder was node %d's before another took its place, or before the node was removed; start the node with an empty data folder", from))
+	}
 	id := s.n.id()
 	r := &peerv1.GreetResponse{Node: int32(id.Node), ClusterId: id.ClusterID}
 	if !s.n.owned.Load() {
