@@ -454,11 +454,14 @@ func (g *Group) retick() {
 func (h *Host) tickLoop(ctx context.Context) {
 	tick := time.NewTicker(h.cfg.TickInterval)
 	defer tick.Stop()
-	for {
+	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if n%lookStep == 0 {
+			h.lookAgain(n)
 		}
 		if h.late() {
 			h.doubt()

@@ -274,6 +274,7 @@ func (g *Group) fail(err error) {
 	g.failed = err
 	g.damage.Store(&err)
 	g.spec.Logger.Error("replica stopped", "group", g.spec.Group, "err", err)
+	g.rouse()
 	g.core.abandon(ErrDamaged)
 	g.core = nil
 	g.publish()
