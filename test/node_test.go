@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -59,6 +60,7 @@ type node struct {
 	flags             []string
 	kafka, http, peer string // host:port
 	started           bool
+	prefix            []string // runs the program somewhere else, see network
 
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd has ended
@@ -95,8 +97,19 @@ func prepareNode(t *testing.T, dir string, flags ...string) *node {
 func (n *node) launch() {
 	n.t.Helper()
 	args := append([]string{"start", "--data", n.dir, "--kafka", n.kafka, "--http", n.http, "--peer", n.peer}, n.flags...)
-	n.cmd = exec.Command(tubeBinary, args...)
+	argv := append(append(slices.Clone(n.prefix), tubeBinary), args...)
+	n.cmd = exec.Command(argv[0], argv[1:]...)
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
+	if dir := os.Getenv("TEST_LOGS"); dir != "" {
+		name := strings.NewReplacer("/", "_", ":", "_").Replace(n.t.Name() + "-" + n.kafka + ".log")
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		n.t.Cleanup(func() { f.Close() })
+		both := io.MultiWriter(n.log, f)
+		n.cmd.Stdout, n.cmd.Stderr = both, both
+	}
 	n.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TUBE_") }) // settings
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := n.cmd.Start(); err != nil {
@@ -122,7 +135,7 @@ func (n *node) start() {
 }
 
 func (n *node) waitReady() error {
-	client := &http.Client{Timeout: time.Second}
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	for deadline := time.Now().Add(readyTimeout); time.Now().Before(deadline); {
 		resp, err := client.Get("http://" + n.http + "/readyz")
@@ -146,7 +159,7 @@ func (n *node) kill() {
 	if !n.started {
 		return
 	}
-	_ = n.cmd.Process.Kill()
+	_ = n.cmd.Process.Kill() // a paused process dies as well
 	<-n.exited
 	n.started = false
 }

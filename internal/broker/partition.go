@@ -154,6 +154,20 @@ func proposalError(err error) error {
 	return err
 }
 
+// Confirm returns once a majority has said that this replica still leads and Bounds
+// show all that was acknowledged, by whomever, before the call. A replica that was
+// paused or cut off does not know of its successor.
+func (p *Partition) Confirm(ctx context.Context) error {
+	if err := p.serving(-1); err != nil {
+		return err
+	}
+	err := p.group.Barrier(ctx)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: no majority has confirmed the leader", ErrUnknownOutcome)
+	}
+	return proposalError(err)
+}
+
 // Bounds are the offsets that may be seen now.
 func (p *Partition) Bounds() (Bounds, error) {
 	if err := p.serving(-1); err != nil {

@@ -32,6 +32,9 @@ type Partition interface {
 
 // PartitionLookup is what the slower calls need of a partition.
 type PartitionLookup interface {
+	// Confirm returns once a majority has said that this replica still leads, and
+	// all that was acknowledged before the call can be seen.
+	Confirm(ctx context.Context) error
 	// OffsetForTime: the first record with a timestamp ≥ timeMillis.
 	OffsetForTime(timeMillis int64) (broker.TimedOffset, error)
 	// OffsetForMaxTime: the record with the largest timestamp.

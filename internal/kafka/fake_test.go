@@ -145,6 +145,8 @@ type fakePartition struct {
 	onWatch  func() // called before a watch begins
 	released int    // reads whose Release was called
 	given    int    // reads that had a Release
+	confirms int
+	confirm  error // of Confirm
 }
 
 func newFakePartition() *fakePartition {
@@ -268,6 +270,13 @@ func (p *fakePartition) watched() int {
 }
 
 func (p *fakePartition) Lookup() PartitionLookup { return p }
+
+func (p *fakePartition) Confirm(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.confirms++
+	return p.confirm
+}
 
 func (p *fakePartition) OffsetForTime(t int64) (broker.TimedOffset, error) {
 	p.mu.Lock()

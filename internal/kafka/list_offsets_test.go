@@ -5,6 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/tube-mq/tube/internal/broker"
 )
 
 func TestListOffsetsFindsByTime(t *testing.T) {
@@ -45,4 +47,29 @@ func TestListOffsetsFindsByTime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A leader that was paused does not know of its successor: it answers for the end
+// of a partition only when a majority has said that it still leads.
+func TestListOffsetsOfALeaderThatIsNotConfirmed(t *testing.T) {
+	cl := newFakeCluster()
+	d := newTestDoor(t, cl, Config{})
+	p := cl.part(cl.addTopic("t", 1), 0)
+	p.add(t, 4)
+	p.set(func(p *fakePartition) { p.confirm = broker.ErrNotLeader })
+	for time, want := range map[int64]int16{timeLatest: kerr.NotLeaderForPartition.Code, timeMax: kerr.NotLeaderForPartition.Code, 500: kerr.NotLeaderForPartition.Code, timeEarliest: 0} {
+		req := kmsg.NewPtrListOffsetsRequest()
+		rt := kmsg.NewListOffsetsRequestTopic()
+		rt.Topic = "t"
+		rp := kmsg.NewListOffsetsRequestTopicPartition()
+		rp.Timestamp = time
+		rt.Partitions = append(rt.Partitions, rp)
+		req.Topics = append(req.Topics, rt)
+		if r := askDoor[*kmsg.ListOffsetsResponse](t, d, newClient(d), 5, req).Topics[0].Partitions[0]; r.ErrorCode != want {
+			t.Errorf("time %d: error %d, want %d", time, r.ErrorCode, want)
+		}
+	}
+	if p.confirms != 3 {
+		t.Errorf("%d confirmations, want 3", p.confirms)
+	}
 }

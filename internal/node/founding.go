@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -38,16 +39,19 @@ const (
 
 // belong returns once this node's folder belongs to a cluster.
 func (n *Node) belong(ctx context.Context) error {
-	if n.owned.Load() && n.id().MetaReplica != 0 {
-		return nil
-	}
 	others := slices.DeleteFunc(slices.Clone(n.cfg.Masters), func(m config.Master) bool { return m.ID == n.id().Node })
+	if n.owned.Load() && n.id().MetaReplica != 0 {
+		return n.checkMasters(ctx, others)
+	}
 	if len(others) == 0 && !n.owned.Load() {
 		return n.found([]record.NodeID{n.id().Node})
 	}
 	var told time.Time
 	for {
-		answers, missing := n.greet(ctx, others)
+		answers, missing, refusals := n.greet(ctx, others)
+		if len(refusals) > 0 {
+			return refusals[0]
+		}
 		if done, err := n.decide(ctx, answers, missing); done || err != nil {
 			return err
 		}
@@ -80,20 +84,43 @@ type answer struct {
 	addr string
 }
 
-func (n *Node) greet(ctx context.Context, others []config.Master) (answers []answer, missing []config.Master) {
+// checkMasters ends the start of a node whose folder is of another cluster than
+// its masters. One master alone does not decide this: it may be the one with the
+// wrong folder.
+func (n *Node) checkMasters(ctx context.Context, others []config.Master) error {
+	_, _, refusals := n.greet(ctx, others)
+	if 2*len(refusals) > len(n.cfg.Masters) {
+		return fmt.Errorf("%w: give the right --masters or --data", refusals[0])
+	}
+	return nil
+}
+
+// greet asks all masters at once. missing did not answer, refusals are of those
+// that will not have this node.
+func (n *Node) greet(ctx context.Context, others []config.Master) (answers []answer, missing []config.Master, refusals []error) {
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
 	id := n.id()
+	var mu sync.Mutex
+	var asked sync.WaitGroup
 	for _, m := range others {
-		r, err := n.clientAt(m.Addr).Greet(ctx, connect.NewRequest(&peerv1.GreetRequest{Node: int32(id.Node), Incarnation: id.Incarnation}))
-		if err != nil {
-			n.logger.Debug("a master does not answer", "master", m.String(), "err", err)
-			missing = append(missing, m)
-			continue
-		}
-		answers = append(answers, answer{r.Msg, m.Addr})
+		asked.Go(func() {
+			r, err := n.clientAt(m.Addr).Greet(ctx, connect.NewRequest(&peerv1.GreetRequest{Node: int32(id.Node), Incarnation: id.Incarnation}))
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				answers = append(answers, answer{r.Msg, m.Addr})
+			case connect.CodeOf(err) == connect.CodeFailedPrecondition:
+				refusals = append(refusals, fmt.Errorf("the master at %s refuses this node: %w", m.Addr, err))
+			default:
+				n.logger.Debug("a master does not answer", "master", m.String(), "err", err)
+				missing = append(missing, m)
+			}
+		})
 	}
-	return answers, missing
+	asked.Wait()
+	return answers, missing, refusals
 }
 
 // decide acts on what the masters said; done if the folder belongs to a cluster now.

@@ -351,12 +351,8 @@ func (n *Node) join(ctx context.Context) error {
 	if im, id := n.meta.Image(), n.id(); im.ClusterID != id.ClusterID {
 		return fmt.Errorf("the metadata is of cluster %s, the data folder of cluster %s", im.ClusterID, id.ClusterID)
 	}
-	r, err := metaProposer{n}.Propose(ctx, meta.RegisterNode(time.Now(), n.describe()))
-	if err != nil {
-		return fmt.Errorf("registering: %w", err)
-	}
-	if err := r.(meta.Result).Err; err != nil {
-		return fmt.Errorf("the cluster refuses this node: %w", err)
+	if err := n.register(ctx); err != nil {
+		return err
 	}
 	if err := n.recon.await(ctx, n.meta.Image().Index); err != nil {
 		return err
@@ -364,6 +360,30 @@ func (n *Node) join(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return n.recon.ready(ctx)
+}
+
+// register tells the cluster where this node is now. It is tried until there is an
+// answer: an active master may die while it is asked, and saying it twice is
+// harmless.
+func (n *Node) register(ctx context.Context) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, tellEvery)
+		r, err := metaProposer{n}.Propose(try, meta.RegisterNode(time.Now(), n.describe()))
+		cancel()
+		switch {
+		case err == nil && r.(meta.Result).Err != nil:
+			return fmt.Errorf("the cluster refuses this node: %w", r.(meta.Result).Err)
+		case err == nil:
+			return nil
+		case ctx.Err() != nil || errors.Is(err, replica.ErrStopped) || errors.Is(err, replica.ErrDamaged):
+			return fmt.Errorf("registering: %w", err)
+		}
+		n.logger.Info("waiting for a majority of the masters", "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryLead):
+		}
+	}
 }
 
 // settled waits, within limits, until metadata is carried out here and what it
