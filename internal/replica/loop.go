@@ -248,6 +248,7 @@ func (g *Group) applyOne(en *raftpb.Entry) error {
 		return nil
 	}
 	result := g.spec.Machine.Apply(entry)
+	g.host.single.observe(g, entry, result)
 	if f, ok := result.(Fatal); ok && f.Fatal() != nil {
 		return fmt.Errorf("entry %d: %w", index, f.Fatal())
 	}

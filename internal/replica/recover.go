@@ -90,7 +90,6 @@ func (h *Host) recover() error {
 		return err
 	}
 	h.wal = log
-	h.writer = wal.NewWriter(log)
 	return h.judge(rec)
 }
 
