@@ -230,7 +230,7 @@ func (h *Host) Remove(g *Group) error {
 	delete(h.ticking, g)
 	h.mu.Unlock()
 	h.close(g, ErrStopped)
-	return h.forget(g.ID())
+	return h.forget(g.ID(), g.spec.Replica)
 }
 
 // close ends a group: proposals under way are answered, the machine is closed.
@@ -270,19 +270,23 @@ func (h *Host) Written() uint64 { return h.wal.Written() }
 // call it only when metadata says that the group was deleted.
 func (h *Host) Drop(id record.Group) error {
 	h.mu.Lock()
-	_, found := h.recovered[id]
+	r := h.recovered[id]
 	delete(h.recovered, id)
 	h.mu.Unlock()
-	if !found {
+	switch {
+	case r == nil:
 		return nil
+	case r.section == nil:
+		return h.forget(id, 0)
 	}
-	return h.forget(id)
+	return h.forget(id, r.section.replica)
 }
 
-// forget writes that a group is gone, so that no restart brings it back.
-func (h *Host) forget(id record.Group) error {
+// forget writes that a group's replica is gone, so that no restart brings it
+// back; 0: one that no checkpoint knows.
+func (h *Host) forget(id record.Group, replica record.ReplicaID) error {
 	done := make(chan error, 1)
-	h.writer.Submit(wal.Batch{Records: []wal.Record{{Kind: wal.KindRemoved, Group: id}}, Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
+	h.writer.Submit(wal.Batch{Records: []wal.Record{{Kind: wal.KindRemoved, Group: id, Vote: uint64(replica)}}, Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
 	h.single.drain()
 	return <-done
 }

@@ -81,7 +81,7 @@ func (g *Group) capture() (Snapshot, error) {
 // fetch starts to bring a copy from the leader's node. From the group's loop.
 func (g *Group) fetch(from uint64) {
 	node, known := (*g.peers.Load())[record.ReplicaID(from)]
-	if !known || g.spec.Fetch == nil || g.installing {
+	if !known || g.spec.Fetch == nil || g.installing || g.unsettled {
 		return
 	}
 	g.installing = true

@@ -158,9 +158,13 @@ func (g *Group) afterStored(s stored) {
 		if g.core == nil {
 			return
 		}
-		if m.GetTo() == uint64(g.core.id) {
+		switch {
+		case m.GetTo() == uint64(g.core.id):
 			g.core.step(m)
-		} else {
+		case g.unsettled && m.GetType() == raftpb.MsgAppResp && !m.GetReject():
+			// It would say that the copy is durable, as raft believes, which answers so
+			// to a repeated snapshot. The leader asks again.
+		default:
 			g.send(m)
 		}
 	}

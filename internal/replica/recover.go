@@ -109,7 +109,12 @@ func (h *Host) replay(rec wal.Record) error {
 	case wal.KindHardState:
 		r.hard = &raftpb.HardState{Term: new(uint64(rec.Term)), Vote: new(rec.Vote), Commit: new(uint64(rec.Index))}
 	case wal.KindRemoved:
-		delete(h.recovered, rec.Group)
+		if r.section == nil || r.section.damaged == nil && uint64(r.section.replica) == rec.Vote {
+			delete(h.recovered, rec.Group)
+			break
+		}
+		// The checkpoint is newer, and has the replica that came after.
+		h.recovered[rec.Group] = &recovered{section: r.section, damage: r.section.damaged}
 	}
 	return nil
 }
