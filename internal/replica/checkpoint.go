@@ -248,7 +248,9 @@ func (g *Group) save() saved {
 	if err != nil {
 		panic(fmt.Sprintf("replica: group %d: term of applied index %d: %v", g.ID(), c.applied, err))
 	}
-	hard := &raftpb.HardState{Term: new(c.log.hard.GetTerm()), Vote: new(c.log.hard.GetVote()), Commit: new(c.log.hard.GetCommit())}
+	// Raft may know of more that is committed, of which the WAL has nothing yet; a
+	// start would miss it.
+	hard := &raftpb.HardState{Term: new(c.log.hard.GetTerm()), Vote: new(c.log.hard.GetVote()), Commit: new(c.applied)}
 	s.sect = &section{
 		group: g.ID(), replica: c.id, applied: c.applied, term: term,
 		hard: hard, conf: c.log.conf, state: g.spec.Machine.Save(),
