@@ -6,6 +6,11 @@ PROTOC_GEN_CONNECT := connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.21.1
 VERSION ?=
 LDFLAGS := $(if $(VERSION),-X github.com/tube-mq/tube/internal/cli.released=$(VERSION))
 FUZZTIME ?= 10s
+# Of make sim: how many seeds from which on, or the one to look at.
+SEEDS ?= 1000
+FROM ?= 1
+SEED ?= 0
+MODE ?=
 # Arguments of tubebench, for example BENCH="run produce -d 10s".
 BENCH ?= run
 # Packages whose tests start real processes: they take long and gain nothing from
@@ -49,6 +54,10 @@ lint: ## check formatting, vet and staticcheck
 .PHONY: bench
 bench: build ## measure against a broker that stores nothing; takes long
 	@go run ./bench/cmd/tubebench $(BENCH)
+
+.PHONY: sim
+sim: ## simulate SEEDS clusters from FROM on, or SEED alone; MODE=safety|liveness
+	@go test ./internal/sim -run TestSeeds -v -timeout 0 -args -sim.seeds=$(SEEDS) -sim.from=$(FROM) -sim.seed=$(SEED) -sim.mode=$(MODE)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (10s)

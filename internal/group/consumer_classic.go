@@ -137,7 +137,7 @@ func (c *Coordinator) admitClassic(d *draft, req *JoinRequest, sub subscribed) (
 		next.restart()
 	}
 	reads := m == nil || !slices.Equal(m.Topics, next.Topics) || m.Pattern != "" || m.Zone != next.Zone
-	return next, c.replace848(d, m, old, next, reads)
+	return next, c.replaceConsumer(d, m, old, next, reads)
 }
 
 // classicMember checks a call of a member of the classic protocol.
@@ -249,7 +249,7 @@ func (c *Coordinator) maybeBecomeClassic(g *consumerGroup) bool {
 			return
 		}
 		if r.Err != nil {
-			c.resync(g)
+			c.lookAgain(g)
 			c.flush(g)
 			return
 		}

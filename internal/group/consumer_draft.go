@@ -17,12 +17,16 @@ type draft struct {
 	assignor           string
 	topicsHash         uint64
 	topicsIndex        record.Index
-	members            map[string]*ConsumerMember // nil: removed
-	instances          map[string]string
-	targets            map[string]Partitions // nil: removed
-	owners             map[record.TopicPartition]string
-	count              int  // members
-	stale              bool // who is in, or what is read, is not what the targets were made for
+
+	members   map[string]*ConsumerMember // nil: removed
+	instances map[string]string          // empty: nobody's
+	targets   map[string]Partitions      // nil: removed
+	owners    map[record.TopicPartition]string
+
+	count int // members
+	grown int // bytes by which the group becomes larger, at most
+	// stale: who is in, or what is read, is not what the targets were made for.
+	stale bool
 }
 
 // view is a draft without changes. It allocates nothing.

@@ -2,11 +2,8 @@ package group
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"time"
-
-	"github.com/tube-mq/tube/internal/record"
 )
 
 // consumerGroup is what a coordinator knows of a group whose partitions it
@@ -242,12 +239,14 @@ func (c *Coordinator) do(g *consumerGroup, op *consumerOp) {
 // flush makes one change of all that waits.
 func (c *Coordinator) flush(g *consumerGroup) {
 	for len(g.queue) > 0 && !g.busy && c.consumers[g.name] == g {
-		c.change848(g)
+		c.changeNow(g)
 	}
 	c.settleConsumers(g)
 }
 
-func (c *Coordinator) change848(g *consumerGroup) {
+// changeNow makes one change of all that waits now, and puts it on its way if
+// it changes anything.
+func (c *Coordinator) changeNow(g *consumerGroup) {
 	ops := g.queue
 	g.queue = nil
 	if c.topics == nil {
@@ -276,13 +275,15 @@ func (c *Coordinator) change848(g *consumerGroup) {
 		}
 	}
 	if len(in) == 0 || !d.changed() {
-		c.giveUp848(g)
+		if g.classic != nil {
+			c.lookAgain(g)
+		}
 		for _, op := range in {
 			op.done(d.member(op.member), nil)
 		}
 		return
 	}
-	c.commit848(g, d, in)
+	c.proposeChange(g, d, in)
 }
 
 // draftOf begins a change: of what there is, or of the classic group that is to
@@ -299,13 +300,16 @@ func (c *Coordinator) draftOf(g *consumerGroup) *draft {
 	return d
 }
 
-func (c *Coordinator) commit848(g *consumerGroup, d *draft, ops []*consumerOp) {
+// proposeChange commits the draft that ops made, and answers them.
+func (c *Coordinator) proposeChange(g *consumerGroup, d *draft, ops []*consumerOp) {
 	g.busy = true
+	c.reserved += d.grown
 	ids := slices.Collect(maps.Keys(d.members))
 	c.propose(d.command(g.name, c.m.State(g.name).version()), func(r Result) {
 		g.busy = false
+		c.reserved -= d.grown
 		if c.consumers[g.name] == g {
-			c.committed848(g, ids, r)
+			c.changeCommitted(g, ids, r)
 		}
 		for _, op := range ops {
 			if r.Err != nil {
@@ -320,11 +324,10 @@ func (c *Coordinator) commit848(g *consumerGroup, d *draft, ops []*consumerOp) {
 	})
 }
 
-// committed848 takes over what became of a change of these members.
-func (c *Coordinator) committed848(g *consumerGroup, ids []string, r Result) {
+// changeCommitted takes over what became of a change of these members.
+func (c *Coordinator) changeCommitted(g *consumerGroup, ids []string, r Result) {
 	if r.Err != nil {
-		c.resync(g)
-		c.giveUp848(g)
+		c.lookAgain(g)
 		return
 	}
 	g.classic = nil
@@ -333,17 +336,16 @@ func (c *Coordinator) committed848(g *consumerGroup, ids []string, r Result) {
 	}
 }
 
-// giveUp848 leaves a classic group what it was when it did not become one of
-// this kind.
-func (c *Coordinator) giveUp848(g *consumerGroup) {
-	if g.classic == nil {
-		return
-	}
+// lookAgain begins anew with what the Machine has, after a change that failed: the
+// group may be a classic one, still or again.
+func (c *Coordinator) lookAgain(g *consumerGroup) {
 	g.classic = nil
 	if st := c.m.State(g.name); !st.empty() && !st.ByCoordinator {
 		c.endConsumers(g, ErrLoading)
 		c.load(g.name, st)
+		return
 	}
+	c.resync(g)
 }
 
 // consumerSilent looks whether a member has really been silent for so long.
@@ -384,113 +386,4 @@ func (c *Coordinator) patienceOver(g *consumerGroup, s *session) {
 		}
 		return nil
 	}, done: func(_ *ConsumerMember, err error) { c.again(g, s, &s.patience, err) }})
-}
-
-// SetTopics brings a new view of the topics: groups that read what changed begin
-// a new epoch.
-func (c *Coordinator) SetTopics(now time.Time, topics *Topics) Effects {
-	c.now = now
-	if c.topics != nil && topics.Index < c.topics.Index {
-		return c.take()
-	}
-	c.topics = topics
-	clear(c.matched)
-	if c.leading {
-		for _, name := range slices.Sorted(maps.Keys(c.consumers)) {
-			c.checkTopics(c.consumers[name])
-		}
-	}
-	return c.take()
-}
-
-// checkTopics begins a new epoch if the topics are not what the targets were made
-// from. A view that is older than that says nothing.
-func (c *Coordinator) checkTopics(g *consumerGroup) {
-	differ := func() bool {
-		r := c.replicated(g)
-		return len(r.members) > 0 && c.topics.Index >= r.TopicsIndex && c.hashRead(g) != r.TopicsHash
-	}
-	if c.topics == nil || len(g.sessions) == 0 || !differ() {
-		return
-	}
-	c.do(g, &consumerOp{change: func(d *draft) error {
-		d.stale = d.stale || differ()
-		return nil
-	}})
-}
-
-// hashRead is that of the topics which the group reads.
-func (c *Coordinator) hashRead(g *consumerGroup) uint64 {
-	seen := map[*Topic]bool{}
-	for name := range g.names {
-		if t := c.topics.byName[name]; t != nil {
-			seen[t] = true
-		}
-	}
-	for p := range g.patterns {
-		for _, t := range c.match(p) {
-			seen[t] = true
-		}
-	}
-	return sumOf(seen)
-}
-
-// topicsOf are the topics that the member reads and that are there, by name.
-func (c *Coordinator) topicsOf(m *ConsumerMember) []*Topic {
-	var out []*Topic
-	for _, name := range m.Topics {
-		if t := c.topics.byName[name]; t != nil {
-			out = append(out, t)
-		}
-	}
-	if m.Pattern == "" {
-		return out
-	}
-	out = append(out, c.match(m.Pattern)...)
-	slices.SortFunc(out, compareTopics)
-	return slices.Compact(out)
-}
-
-// maxMatched bounds how many patterns' topics are remembered.
-const maxMatched = 10_000
-
-// match are the topics whose whole name the pattern matches.
-func (c *Coordinator) match(pattern string) []*Topic {
-	if out, ok := c.matched[pattern]; ok {
-		return out
-	}
-	if len(c.matched) >= maxMatched {
-		clear(c.matched)
-	}
-	var out []*Topic
-	if re, err := compilePattern(pattern); err == nil {
-		for _, name := range c.topics.names {
-			if re.MatchString(name) {
-				out = append(out, c.topics.byName[name])
-			}
-		}
-	}
-	c.matched[pattern] = out
-	return out
-}
-
-// compilePattern makes a pattern match whole names.
-func compilePattern(pattern string) (*regexp.Regexp, error) {
-	if _, err := regexp.Compile(pattern); err != nil { // so that a bracket too many does not find its match in ours
-		return nil, err
-	}
-	return regexp.Compile(`^(?:` + pattern + `)$`)
-}
-
-// reads reports whether a member reads the topic.
-func (c *Coordinator) reads(g *consumerGroup, id record.TopicID, name string) bool {
-	if g.names[name] > 0 {
-		return true
-	}
-	for p := range g.patterns {
-		if c.topics == nil || slices.ContainsFunc(c.match(p), func(t *Topic) bool { return t.ID == id }) {
-			return true
-		}
-	}
-	return false
 }

@@ -235,7 +235,7 @@ func (c *Coordinator) admit(d *draft, req *ConsumerHeartbeatRequest) (*ConsumerM
 		if err := checkEpoch(m, req); err != nil {
 			return nil, err
 		}
-		return c.update848(d, m, nil, req)
+		return c.updateConsumer(d, m, nil, req)
 	}
 	var old *ConsumerMember // a static member whose place it takes
 	if req.Instance != "" {
@@ -252,12 +252,12 @@ func (c *Coordinator) admit(d *draft, req *ConsumerHeartbeatRequest) (*ConsumerM
 	if old != nil {
 		m = old
 	}
-	return c.update848(d, m, old, req)
+	return c.updateConsumer(d, m, old, req)
 }
 
-// update848 puts the member as the request says it is. old, if not nil, gives its
+// updateConsumer puts the member as the request says it is. old, if not nil, gives its
 // place to it.
-func (c *Coordinator) update848(d *draft, m, old *ConsumerMember, req *ConsumerHeartbeatRequest) (*ConsumerMember, error) {
+func (c *Coordinator) updateConsumer(d *draft, m, old *ConsumerMember, req *ConsumerHeartbeatRequest) (*ConsumerMember, error) {
 	if m != nil && old == nil && m.Classic == nil && req.changesNothing(m) && (req.Instance == "" || req.Instance == m.Instance) && m.Epoch >= 0 {
 		return m, nil
 	}
@@ -271,7 +271,7 @@ func (c *Coordinator) update848(d *draft, m, old *ConsumerMember, req *ConsumerH
 		next.restart()
 	}
 	reads := m == nil || !slices.Equal(m.Topics, next.Topics) || m.Pattern != next.Pattern
-	return next, c.replace848(d, m, old, next, reads || m.Assignor != next.Assignor || m.Zone != next.Zone)
+	return next, c.replaceConsumer(d, m, old, next, reads || m.Assignor != next.Assignor || m.Zone != next.Zone)
 }
 
 // tell writes what the request says into the member.
@@ -306,8 +306,8 @@ func (m *ConsumerMember) restart() {
 	m.Epoch, m.PreviousEpoch, m.Revoking, m.Waiting = 0, 0, nil, false
 }
 
-// replace848 puts next in the place of m, or of old if that is another one.
-func (c *Coordinator) replace848(d *draft, m, old, next *ConsumerMember, reads bool) error {
+// replaceConsumer puts next in the place of m, or of old if that is another one.
+func (c *Coordinator) replaceConsumer(d *draft, m, old, next *ConsumerMember, reads bool) error {
 	size := next.bytes()
 	if size > c.cfg.MaxMemberBytes+next.Assigned.bytes()*4+next.Revoking.bytes()*4 {
 		return fmt.Errorf("%w: the member says more than %d bytes of itself", ErrTooLarge, c.cfg.MaxMemberBytes)
@@ -318,12 +318,16 @@ func (c *Coordinator) replace848(d *draft, m, old, next *ConsumerMember, reads b
 	} else if d.count >= c.cfg.MaxMembers {
 		return ErrGroupFull
 	}
-	if more > 0 && d.base.bytes+more > c.cfg.MaxGroupBytes {
+	if m == nil {
+		more += sessionBytes + len(next.ID)
+	}
+	if more = max(0, more); more > 0 && d.base.bytes+d.grown+more > c.cfg.MaxGroupBytes {
 		return ErrGroupFull
 	}
-	if !c.takes(more) {
+	if more > 0 && !c.takes(d.grown+more) {
 		return ErrShardFull
 	}
+	d.grown += more
 	if old != nil {
 		target := d.target(old.ID)
 		d.remove(old)

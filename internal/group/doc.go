@@ -28,6 +28,23 @@
 // version they were built on and are refused if it is no longer there: a
 // proposal of unknown outcome that lands late does no harm.
 //
+// # Groups whose partitions the coordinator assigns
+//
+// In groups of the consumer protocol (KIP-848) there is one call, the heartbeat.
+// The Machine holds each member with what it is assigned and must give up, and
+// each member's target; the coordinator only adds signs of life. Whatever changes
+// who is in or what is read begins an epoch with new targets (assign*.go). A member
+// is brought to its target by its own heartbeats (draft.reconcile): it gives up
+// first, and what it gets is nobody else's. So no two read one partition, whoever
+// leads; an old epoch cannot commit.
+//
+//	heartbeats ──► Beat: nothing new, answered at once, no entry
+//	      └──────► queue ──► draft: all that waits ──► one ChangeConsumers
+//
+// While one change is on its way, what comes becomes the next one together: a
+// thousand members that start at once cost a few entries. Groups become of this
+// kind, and classic again, while they have members (consumer_classic.go).
+//
 // # Retention's clock
 //
 // Offsets expire by a clock that the Machine keeps itself. It advances by the

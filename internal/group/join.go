@@ -46,8 +46,13 @@ func (c *Coordinator) refuseJoin(t Token, member string, err error) {
 // group twice that is both stored and live, so it looks closer only near the limit.
 func (c *Coordinator) full() bool {
 	n := c.m.Len()
-	if n+len(c.groups) < c.cfg.MaxGroups {
+	if n+len(c.groups)+len(c.consumers) < c.cfg.MaxGroups {
 		return false
+	}
+	for name := range c.consumers {
+		if c.m.State(name) == nil {
+			n++
+		}
 	}
 	for _, g := range c.groups {
 		if g.base == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,15 +100,21 @@ type saved struct {
 // lets the WAL forget it: sections of the groups that changed, their machines
 // settled, the file written beside the old one, synced and renamed.
 func (h *Host) Checkpoint() error {
-	c := &h.checkpoint
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	h.checkpoint.mu.Lock()
+	defer h.checkpoint.mu.Unlock()
 	began, written := h.wal.Position(), h.wal.Written()
 	// Whatever was written before began has told its group so once this returns;
 	// an entry without a position in a group's log is behind began.
 	if err := h.barrier(); err != nil {
 		return err
 	}
+	return h.checkpointFrom(began, written)
+}
+
+// checkpointFrom makes a checkpoint that covers what was written before began,
+// of which every group has been told.
+func (h *Host) checkpointFrom(began wal.Position, written uint64) error {
+	c := &h.checkpoint
 	c.entries.Store(0)
 	groups, unclaimed := h.everyGroup()
 	fresh := saveGroups(groups)
@@ -143,13 +148,14 @@ func (h *Host) Checkpoint() error {
 func (h *Host) everyGroup() (running []*Group, unclaimed map[record.Group]*recovered) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Collect(maps.Values(h.groups)), maps.Clone(h.recovered)
+	return h.groupsLocked(), maps.Clone(h.recovered)
 }
 
 // Sync returns once everything that the write-ahead log was given before is durable.
 func (h *Host) Sync() error {
 	done := make(chan error, 1)
 	h.writer.Submit(wal.Batch{Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
+	h.single.drain()
 	return <-done
 }
 
@@ -157,13 +163,14 @@ func (h *Host) Sync() error {
 func (h *Host) barrier() error {
 	done := make(chan error, 1)
 	h.writer.Submit(wal.Batch{Done: func(_ []wal.Position, err error) { done <- err }})
+	h.single.drain()
 	return <-done
 }
 
 // writeSections settles the machines and writes the file.
 func (h *Host) writeSections(fresh []saved, unclaimed map[record.Group]*recovered) error {
 	c := &h.checkpoint
-	if err := settle(fresh); err != nil {
+	if err := settle(fresh, h.single.settlers()); err != nil {
 		return err
 	}
 	sections, err := h.sections(fresh, unclaimed)
@@ -185,9 +192,9 @@ func (h *Host) writeSections(fresh []saved, unclaimed map[record.Group]*recovere
 // share a commit of the file system's journal.
 const settlers = 16
 
-func settle(fresh []saved) error {
+func settle(fresh []saved, limit int) error {
 	var g errgroup.Group
-	g.SetLimit(settlers)
+	g.SetLimit(limit)
 	for _, s := range fresh {
 		if s.sect == nil {
 			continue
@@ -241,7 +248,9 @@ func (g *Group) save() saved {
 	if err != nil {
 		panic(fmt.Sprintf("replica: group %d: term of applied index %d: %v", g.ID(), c.applied, err))
 	}
-	hard := &raftpb.HardState{Term: new(c.log.hard.GetTerm()), Vote: new(c.log.hard.GetVote()), Commit: new(c.log.hard.GetCommit())}
+	// Raft may know of more that is committed, of which the WAL has nothing yet; a
+	// start would miss it.
+	hard := &raftpb.HardState{Term: new(c.log.hard.GetTerm()), Vote: new(c.log.hard.GetVote()), Commit: new(c.applied)}
 	s.sect = &section{
 		group: g.ID(), replica: c.id, applied: c.applied, term: term,
 		hard: hard, conf: c.log.conf, state: g.spec.Machine.Save(),

@@ -540,3 +540,15 @@ func TestASurvivorIsForcedToGoOnAlone(t *testing.T) {
 		t.Fatal("one of two commits by itself")
 	}
 }
+
+// A leader that has to stop while its node lives on is missed at once, even if its
+// followers' clocks stand still.
+func TestALeaderThatStopsIsMissed(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 10)
+	c.eventually("all replicas are quiet", func() bool { return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) })
+	lead := c.leader(tm)
+	tm.groups[lead].Fail(errors.New("its disk is bad"))
+	c.write(tm, 10, lead)
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"go.etcd.io/raft/v3"
@@ -299,12 +300,15 @@ func (c *core) receive(m Message) {
 
 // dropTokens forgets payloads of entries that raft did not want: what it wants
 // it hands out for writing in the same turn.
-func (c *core) dropTokens() {
-	for t, p := range c.tokens {
+func (c *core) dropTokens() { c.dropTokensWith(ErrUnknownOutcome) }
+
+func (c *core) dropTokensWith(err error) {
+	for _, t := range slices.Sorted(maps.Keys(c.tokens)) {
+		p := c.tokens[t]
 		delete(c.tokens, t)
 		p.payload.release()
 		if p.done != nil {
-			p.done(nil, ErrUnknownOutcome)
+			p.done(nil, err)
 		}
 	}
 }
@@ -403,13 +407,7 @@ func (c *core) abandon(err error) {
 		w.done(nil, err)
 	}
 	c.waiting = nil
-	for t, p := range c.tokens {
-		delete(c.tokens, t)
-		p.payload.release()
-		if p.done != nil {
-			p.done(nil, err)
-		}
-	}
+	c.dropTokensWith(err)
 	c.reads.fail(err)
 	c.log.truncate(c.log.base)
 }

@@ -212,6 +212,12 @@ func (g *Group) ProposeWait(ctx context.Context, data []byte) (any, error) {
 // Do runs f in the group's loop, between two entries. It reports false if the
 // group is closed, and f will not run.
 func (g *Group) Do(f func()) bool {
+	ok := g.call(f)
+	g.host.single.runNow()
+	return ok
+}
+
+func (g *Group) call(f func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {

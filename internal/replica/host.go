@@ -1,12 +1,15 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,8 +69,9 @@ func (c *Config) setDefaults() {
 type Host struct {
 	cfg    Config
 	wal    *wal.Log
-	writer *wal.Writer
+	writer walWriter
 	loops  []*loop
+	single *Single // nil: the host has goroutines; see single.go
 
 	mu     sync.Mutex
 	groups map[record.Group]*Group
@@ -89,27 +93,39 @@ type Host struct {
 	failed   atomic.Bool
 }
 
-// Open recovers what the folder holds and starts the loops. No group runs until
-// it is added.
-func Open(cfg Config) (*Host, error) {
+// walWriter takes what groups want written: a wal.Writer, or for a Single wal.Steps.
+type walWriter interface {
+	Submit(wal.Batch)
+	Close() error
+}
+
+func newHost(cfg Config) (*Host, error) {
 	cfg.setDefaults()
 	h := &Host{
 		started:    time.Now(),
 		checkpoint: checkpointer{wake: make(chan struct{}, 1)},
 		cfg:        cfg, groups: map[record.Group]*Group{}, ticking: map[*Group]struct{}{},
 	}
-	if err := h.recover(); err != nil {
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	return h, h.recover()
+}
+
+// Open recovers what the folder holds and starts the loops. No group runs until
+// it is added.
+func Open(cfg Config) (*Host, error) {
+	h, err := newHost(cfg)
+	if err != nil {
 		return nil, err
 	}
+	h.writer = wal.NewWriter(h.wal)
+	cfg = h.cfg
 	for range cfg.Loops + 1 { // the last one is for urgent groups
 		l := newLoop()
 		h.loops = append(h.loops, l)
 		go l.run()
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	h.ctx, h.stop = ctx, cancel
-	h.background.Go(func() { h.tickLoop(ctx) })
-	h.background.Go(func() { h.checkpointLoop(ctx) })
+	h.background.Go(func() { h.tickLoop(h.ctx) })
+	h.background.Go(func() { h.checkpointLoop(h.ctx) })
 	return h, nil
 }
 
@@ -169,7 +185,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	}
 	g.core, g.kept = core, core.applied
 	g.dirty = r == nil || r.section == nil || core.log.last() > core.log.base
-	g.Do(func() {
+	g.call(func() {
 		if g.core == nil {
 			return // its first turn has failed already
 		}
@@ -188,7 +204,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 
 func (h *Host) loopFor(spec Spec) *loop {
 	n := len(h.loops) - 1
-	if spec.Urgent {
+	if spec.Urgent || n == 0 { // a Single has one for all
 		return h.loops[n]
 	}
 	return h.loops[int(spec.Group)%n]
@@ -239,7 +255,7 @@ func (h *Host) Remove(g *Group) error {
 	delete(h.ticking, g)
 	h.mu.Unlock()
 	h.close(g, ErrStopped)
-	return h.forget(g.ID())
+	return h.forget(g.ID(), g.spec.Replica)
 }
 
 // close ends a group: proposals under way are answered, the machine is closed.
@@ -286,30 +302,37 @@ func (h *Host) Written() uint64 { return h.wal.Written() }
 // call it only when metadata says that the group was deleted.
 func (h *Host) Drop(id record.Group) error {
 	h.mu.Lock()
-	_, found := h.recovered[id]
+	r := h.recovered[id]
 	delete(h.recovered, id)
 	h.mu.Unlock()
-	if !found {
+	switch {
+	case r == nil:
 		return nil
+	case r.section == nil:
+		return h.forget(id, 0)
 	}
-	return h.forget(id)
+	return h.forget(id, r.section.replica)
 }
 
-// forget writes that a group is gone, so that no restart brings it back.
-func (h *Host) forget(id record.Group) error {
+// forget writes that a group's replica is gone, so that no restart brings it
+// back; 0: one that no checkpoint knows.
+func (h *Host) forget(id record.Group, replica record.ReplicaID) error {
 	done := make(chan error, 1)
-	h.writer.Submit(wal.Batch{Records: []wal.Record{{Kind: wal.KindRemoved, Group: id}}, Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
+	h.writer.Submit(wal.Batch{Records: []wal.Record{{Kind: wal.KindRemoved, Group: id, Vote: uint64(replica)}}, Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
+	h.single.drain()
 	return <-done
 }
 
-// Groups lists the running groups.
+// Groups lists the running groups, by id.
 func (h *Host) Groups() []*Group {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make([]*Group, 0, len(h.groups))
-	for _, g := range h.groups {
-		out = append(out, g)
-	}
+	return h.groupsLocked()
+}
+
+func (h *Host) groupsLocked() []*Group {
+	out := slices.Collect(maps.Values(h.groups))
+	slices.SortFunc(out, func(a, b *Group) int { return cmp.Compare(a.ID(), b.ID()) })
 	return out
 }
 
@@ -454,11 +477,14 @@ func (g *Group) retick() {
 func (h *Host) tickLoop(ctx context.Context) {
 	tick := time.NewTicker(h.cfg.TickInterval)
 	defer tick.Stop()
-	for {
+	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if n%lookStep == 0 {
+			h.lookAgain(n)
 		}
 		if h.late() {
 			h.doubt()

@@ -81,10 +81,14 @@ func (g *Group) capture() (Snapshot, error) {
 // fetch starts to bring a copy from the leader's node. From the group's loop.
 func (g *Group) fetch(from uint64) {
 	node, known := (*g.peers.Load())[record.ReplicaID(from)]
-	if !known || g.spec.Fetch == nil || g.installing {
+	if !known || g.spec.Fetch == nil || g.installing || g.unsettled {
 		return
 	}
 	g.installing = true
+	if s := g.host.single; s != nil {
+		s.fetches = append(s.fetches, &Fetch{group: g, From: node})
+		return
+	}
 	g.host.background.Go(func() {
 		snap, err := g.spec.Fetch(g.host.ctx, node)
 		if !g.Do(func() { g.install(snap, err) }) && snap.Undo != nil {
@@ -138,6 +142,7 @@ func (g *Group) switchOver(e effects) {
 		return
 	}
 	g.spec.Logger.Info("replica brought up to date by a copy", "group", g.spec.Group, "index", snap.Index)
+	g.host.single.observe(g, Entry{Index: snap.Index, Term: snap.Term}, nil)
 	g.dirty, g.unsettled = true, true
 	g.host.wantCheckpoint(func() { g.deliver(stored{first: 1, after: e.after, settled: true}) })
 }

@@ -171,9 +171,13 @@ func (g *Group) afterStored(s stored) {
 		if g.core == nil {
 			return
 		}
-		if m.GetTo() == uint64(g.core.id) {
+		switch {
+		case m.GetTo() == uint64(g.core.id):
 			g.core.step(m)
-		} else {
+		case g.unsettled && m.GetType() == raftpb.MsgAppResp && !m.GetReject():
+			// It would say that the copy is durable, as raft believes, which answers so
+			// to a repeated snapshot. The leader asks again.
+		default:
 			g.send(m)
 		}
 	}
@@ -262,6 +266,7 @@ func (g *Group) applyOne(en *raftpb.Entry) error {
 		return nil
 	}
 	result := g.spec.Machine.Apply(entry)
+	g.host.single.observe(g, entry, result)
 	if f, ok := result.(Fatal); ok && f.Fatal() != nil {
 		return fmt.Errorf("entry %d: %w", index, f.Fatal())
 	}
@@ -274,6 +279,7 @@ func (g *Group) fail(err error) {
 	g.failed = err
 	g.damage.Store(&err)
 	g.spec.Logger.Error("replica stopped", "group", g.spec.Group, "err", err)
+	g.rouse()
 	g.core.abandon(ErrDamaged)
 	g.core = nil
 	g.publish()

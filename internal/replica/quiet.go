@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -129,6 +130,36 @@ func (g *Group) wakeUp() {
 	if g.quiet && g.core != nil {
 		g.setQuiet(false)
 		g.core.rn.Tick()
+	}
+}
+
+// rouse wakes the other replicas, as this one is about to stop: they may be quiet,
+// and its node lives on.
+func (g *Group) rouse() {
+	c := g.core
+	for _, id := range slices.Concat(c.log.conf.GetVoters(), c.log.conf.GetVotersOutgoing(), c.log.conf.GetLearners()) {
+		if id != uint64(c.id) {
+			g.send(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), To: new(id), From: new(uint64(c.id)), Term: new(c.term), Commit: new(uint64(0))})
+		}
+	}
+}
+
+// lookEvery is how many ticks pass until every quiet follower has looked once
+// whether its leader is still there: a leader that stops without a word, while its
+// node lives on, would else never be missed.
+const lookEvery = 3000
+
+// lookStep is how many ticks lie between two walks over all groups.
+const lookStep = 10
+
+// lookAgain wakes a few followers, those whose turn is in the next lookStep ticks.
+func (h *Host) lookAgain(tick int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, g := range h.groups {
+		if int(id)%lookEvery/lookStep == tick%lookEvery/lookStep && !g.Status().Leading && !g.Alone() {
+			g.Do(g.wakeUp)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package replica
 import (
 	"context"
 	"encoding/binary"
+	"maps"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 )
@@ -30,17 +32,7 @@ type readWaiter struct {
 // Errors: ErrNotLeader, ErrStopped, ErrDamaged, the context's.
 func (g *Group) Barrier(ctx context.Context) error {
 	done := make(chan error, 1)
-	ok := g.Do(func() {
-		switch {
-		case g.core == nil:
-			done <- g.failed
-		case !g.core.lead:
-			done <- ErrNotLeader
-		default:
-			g.core.reads.fresh = append(g.core.reads.fresh, func(err error) { done <- err })
-		}
-	})
-	if !ok {
+	if !g.barrierThen(func(err error) { done <- err }) {
 		return ErrStopped
 	}
 	select {
@@ -49,6 +41,21 @@ func (g *Group) Barrier(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// barrierThen calls done, from the group's loop, when Barrier would return; it
+// reports false if the group is closed, and done will not be called.
+func (g *Group) barrierThen(done func(error)) bool {
+	return g.Do(func() {
+		switch {
+		case g.core == nil:
+			done(g.failed)
+		case !g.core.lead:
+			done(ErrNotLeader)
+		default:
+			g.core.reads.fresh = append(g.core.reads.fresh, done)
+		}
+	})
 }
 
 // ask hands all waiting barriers to raft as one question.
@@ -106,8 +113,8 @@ func (q *readQueue) fail(err error) {
 	for _, f := range q.fresh {
 		f(err)
 	}
-	for _, fs := range q.asked {
-		for _, f := range fs {
+	for _, ctx := range slices.Sorted(maps.Keys(q.asked)) {
+		for _, f := range q.asked[ctx] {
 			f(err)
 		}
 	}

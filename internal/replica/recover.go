@@ -22,6 +22,9 @@ type recovered struct {
 	// members is a membership that was forced after the section was made.
 	members *raftpb.ConfState
 	damage  error
+	// gap: entries behind one that is missing were found; nothing yet has taken
+	// their place.
+	gap error
 	// from is where the WAL's first record is that the section lacks; zero: none.
 	// As long as nobody has added the group, it is nowhere else.
 	from wal.Position
@@ -59,6 +62,9 @@ func (r *recovered) hardState() *raftpb.HardState {
 
 // check finds what must not be: something that was committed is not there.
 func (r *recovered) check(id record.Group) {
+	if r.damage == nil {
+		r.damage = r.gap
+	}
 	last := r.base() + uint64(len(r.slots))
 	if h := r.hardState(); r.damage == nil && h.GetCommit() > last {
 		r.damage = fmt.Errorf("entries %d to %d of group %d were committed, but the write-ahead log lacks them", last+1, h.GetCommit(), id)
@@ -93,7 +99,6 @@ func (h *Host) recover() error {
 		return err
 	}
 	h.wal = log
-	h.writer = wal.NewWriter(log)
 	return h.judge(rec)
 }
 
@@ -123,13 +128,18 @@ func (h *Host) replay(rec wal.Record) error {
 			}
 		}
 	case wal.KindRemoved:
-		delete(h.recovered, rec.Group)
+		if r.section == nil || r.section.damaged == nil && uint64(r.section.replica) == rec.Vote {
+			delete(h.recovered, rec.Group)
+			break
+		}
+		// The checkpoint is newer, and has the replica that came after.
+		h.recovered[rec.Group] = &recovered{section: r.section, damage: r.section.damaged}
 	}
 	return nil
 }
 
 // entry takes an entry in: one at or below what is there overwrites it, as a new
-// leader's does; a gap means that something acknowledged is missing.
+// leader's does; a gap that stays means that something acknowledged is missing.
 func (r *recovered) entry(rec wal.Record) {
 	index := uint64(rec.Index)
 	if r.section == nil && r.first == 0 && index <= firstBase+1 {
@@ -139,13 +149,19 @@ func (r *recovered) entry(rec wal.Record) {
 	if index <= base {
 		return // the checkpoint has it
 	}
+	if r.section != nil && uint64(rec.Term) < r.section.term {
+		return // overwritten before the checkpoint was made: a log's terms never go back
+	}
 	next := base + uint64(len(r.slots)) + 1
 	if index > next {
-		if r.damage == nil {
-			r.damage = fmt.Errorf("the write-ahead log lacks entries %d to %d of group %d", next, index-1, rec.Group)
+		if r.gap == nil {
+			r.gap = fmt.Errorf("the write-ahead log lacks entries %d to %d of group %d", next, index-1, rec.Group)
 		}
 		return
 	}
+	// What was behind a gap is overwritten: its beginning was when the checkpoint
+	// was made, and so had been forgotten.
+	r.gap = nil
 	r.slots = r.slots[:index-base-1]
 	s := slot{term: uint64(rec.Term), kind: raftpb.EntryType(rec.EntryType), pos: rec.Position, sizeBytes: uint32(len(rec.Data))}
 	switch {

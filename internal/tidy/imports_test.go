@@ -43,6 +43,9 @@ var mayImport = map[string]string{
 	"internal/config":  "internal/record internal/meta",
 	"internal/metrics": "internal/record",
 
+	// sim puts replicas together as node does, on disks and a network of its own.
+	"internal/sim": "internal/record internal/vfs internal/wal internal/replica internal/broker internal/commitlog internal/meta internal/group",
+
 	// node alone knows concrete types on both sides.
 	"internal/node": "internal/record internal/vfs internal/wal internal/commitlog internal/meta internal/meta/metapb internal/group internal/replica internal/broker internal/master internal/kafka internal/rpc internal/config internal/metrics internal/peer proto/tube/v1 proto/tube/v1/tubev1connect proto/tube/peer/v1 proto/tube/peer/v1/peerv1connect",
 	"internal/cli":  "internal/config internal/node internal/record internal/vfs internal/wal internal/commitlog internal/replica internal/meta proto/tube/v1 proto/tube/v1/tubev1connect bench",

@@ -17,7 +17,7 @@ type Kind uint8
 const (
 	KindEntry     Kind = 1 // one Raft entry
 	KindHardState Kind = 2 // term, vote, commit index
-	KindRemoved   Kind = 3 // the group is gone: forget its earlier records
+	KindRemoved   Kind = 3 // the group's replica, in Vote, is gone: forget its earlier records
 	KindMembers   Kind = 4 // a forced membership as of Index, encoded by the owner
 )
 
@@ -28,7 +28,7 @@ type Record struct {
 	Group     record.Group
 	Index     record.Index // of the entry; the commit index of a hard state
 	Term      record.Term
-	Vote      uint64 // of a hard state
+	Vote      uint64 // of a hard state; the replica that was removed
 	Data      []byte // of an entry
 	// Sum, if SumFrom > 0, is the CRC32C of Data[SumFrom:], which the caller has
 	// verified: large data is then not summed again.

@@ -73,6 +73,7 @@ type Log struct {
 	synced, wrote, next Position
 	block               encoded // append's
 	prepared            bool    // a spare was asked for since the file was begun
+	unprepared          bool    // no spares are made; see Steps
 
 	mu sync.Mutex
 	// files are the live ones by seq, oldest first, the current one included.
@@ -210,7 +211,7 @@ func (l *Log) write(e *encoded) error {
 		return l.fail(err)
 	}
 	l.written.Add(uint64(e.size))
-	if !l.prepared && e.at.Offset+e.size > l.fileBytes/4 {
+	if !l.prepared && !l.unprepared && e.at.Offset+e.size > l.fileBytes/4 {
 		// The next file will be needed; a node that is idle does without.
 		l.prepared = true
 		l.prepare()

@@ -210,7 +210,7 @@ func (w *Writer) commit(r *round) {
 	if err == nil && !r.sync {
 		w.log.expose()
 	}
-	w.answerWritten(r.batches, r.positions, err)
+	answerWritten(r.batches, r.positions, err, w.waiting)
 	if r.sync {
 		if err == nil {
 			err = w.log.sync()
@@ -229,9 +229,9 @@ func (w *Writer) commit(r *round) {
 }
 
 // answerWritten answers the batches that need not wait for the sync: neither
-// for their own sake nor to keep the order.
-func (w *Writer) answerWritten(round []Batch, positions [][]Position, err error) {
-	clear(w.waiting)
+// for their own sake nor to keep the order. waitingGroups is room for its use.
+func answerWritten(round []Batch, positions [][]Position, err error, waitingGroups map[record.Group]struct{}) {
+	clear(waitingGroups)
 	waits, barrier := false, false // any batch; one without records
 	for i := range round {
 		b := &round[i]
@@ -241,11 +241,11 @@ func (w *Writer) answerWritten(round []Batch, positions [][]Position, err error)
 			barrier = late
 		} else {
 			g := b.Records[0].Group
-			if _, behind := w.waiting[g]; behind {
+			if _, behind := waitingGroups[g]; behind {
 				late = true
 			}
 			if late {
-				w.waiting[g] = struct{}{}
+				waitingGroups[g] = struct{}{}
 			}
 		}
 		if late {

@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"errors"
+	"hash/crc32"
+	"time"
+
+	"github.com/tube-mq/tube/internal/replica"
+)
+
+// client produces one message after the other to one team, each until it is
+// acknowledged, and now and then reads everything behind a barrier.
+type client struct {
+	c    *cluster
+	id   uint32
+	team *team
+	// sequence is of the message under way; attempt counts its tries.
+	sequence uint32
+	attempt  int
+	guess    *node // who seems to lead
+	acked    int
+	stopped  bool
+}
+
+func (c *cluster) makeClients() {
+	id := uint32(0)
+	for _, t := range c.teams {
+		for range 1 + c.rng.IntN(3) {
+			id++
+			k := &client{c: c, id: id, team: t}
+			c.clients = append(c.clients, k)
+			c.after(c.between(0, time.Second), k.next)
+		}
+	}
+}
+
+func (k *client) next() {
+	if k.stopped {
+		return
+	}
+	k.sequence++
+	k.attempt = 0
+	k.try()
+}
+
+// try sends the present message to whoever seems to lead.
+func (k *client) try() {
+	c := k.c
+	k.attempt++
+	attempt, sequence := k.attempt, k.sequence
+	mine := func() bool { return k.sequence == sequence && k.attempt == attempt }
+	again := func(wait time.Duration) { c.after(wait, k.try) }
+	n := k.guess
+	if n == nil || !n.up {
+		n = c.nodes[c.rng.IntN(len(c.nodes))]
+	}
+	k.guess = n
+	// Whatever becomes of it, the client asks again after a while.
+	c.after(c.between(500*time.Millisecond, 3*time.Second), func() {
+		if mine() {
+			c.faults.count("client timed out")
+			k.guess = nil
+			k.try()
+		}
+	})
+	msg := message{client: k.id, sequence: k.sequence}
+	msg.sum = crc32.ChecksumIEEE(text(msg))
+	life := n.life
+	c.push(&event{at: c.now + c.between(50*time.Microsecond, 2*time.Millisecond), node: n, life: n.life, do: func() {
+		n.run(func() {
+			h := n.here[k.team.id]
+			if h == nil || h.group == nil {
+				c.after(time.Millisecond, func() {
+					if mine() {
+						k.guess = nil
+						k.attempt++
+						again(c.between(10*time.Millisecond, 100*time.Millisecond))
+					}
+				})
+				return
+			}
+			h.machine.produce(msg, func(a answer) {
+				if n.dying || n.life != life {
+					return // nobody hears it
+				}
+				c.log("n%d answers client %d sequence %d: %d %v", n.id, k.id, sequence, a.offset, a.err)
+				if a.err == nil {
+					// From here on it counts, whether the client hears of it or not.
+					c.check.acknowledged(k.team, msg, a.offset)
+				}
+				c.after(c.between(50*time.Microsecond, 2*time.Millisecond), func() {
+					if mine() {
+						k.answered(a)
+					}
+				})
+			})
+		})
+	}})
+}
+
+func (k *client) answered(a answer) {
+	c := k.c
+	switch {
+	case a.err == nil:
+		k.acked++
+		k.attempt++ // the timeout is void
+		if c.oneIn(10) {
+			k.read()
+		}
+		c.after(c.between(0, 100*time.Millisecond), k.next)
+	case errors.Is(a.err, errSequence):
+		c.check.fail("client %d: sequence %d, its next, is refused: %v", k.id, k.sequence, a.err)
+	default:
+		if errors.Is(a.err, replica.ErrUnknownOutcome) {
+			c.faults.count("outcome unknown")
+		}
+		k.guess = nil
+		k.attempt++
+		c.after(c.between(5*time.Millisecond, 200*time.Millisecond), k.try)
+	}
+}
+
+// read asks who seems to lead for everything, behind a barrier.
+func (k *client) read() {
+	c, n, t := k.c, k.guess, k.team
+	if n == nil || !n.up {
+		return
+	}
+	life := n.life
+	n.after(c.between(50*time.Microsecond, 2*time.Millisecond), func() {
+		n.run(func() {
+			h := n.here[t.id]
+			if h == nil || h.group == nil {
+				return
+			}
+			seen := c.check.ackedOf(t)
+			n.host.Barrier(h.group, func(err error) {
+				if err != nil || n.dying || n.life != life {
+					return
+				}
+				list, err := h.machine.read()
+				c.log("n%d reads %d of g%d: %v", n.id, len(list), t.id, err)
+				if err == nil {
+					c.faults.count("read behind a barrier")
+					c.check.read(t, list, seen)
+				}
+			})
+		})
+	})
+}
