@@ -36,7 +36,7 @@ func (c *cluster) startGroup(topic, group string, members int, opts ...kgo.Opt) 
 		cl, err := kgo.NewClient(append([]kgo.Opt{
 			kgo.SeedBrokers(c.all()...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(), kgo.MetadataMinAge(100 * time.Millisecond),
 			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(10 * time.Second), kgo.HeartbeatInterval(300 * time.Millisecond),
-			kgo.BlockRebalanceOnPoll(), kgo.FetchMaxWait(300 * time.Millisecond), kgo.RequestTimeoutOverhead(3 * time.Second), kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }),
+			kgo.BlockRebalanceOnPoll(), kgo.FetchMaxWait(300 * time.Millisecond), kgo.RequestTimeoutOverhead(time.Second), kgo.DialTimeout(time.Second), kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }),
 		}, opts...)...)
 		if err != nil {
 			c.t.Fatal(err)

@@ -142,6 +142,21 @@ func (m *metaMachine) news() <-chan struct{} {
 	return m.newer
 }
 
+// reach waits until everything up to index is in the image.
+func (m *metaMachine) reach(ctx context.Context, index record.Index) error {
+	for {
+		newer := m.news()
+		if m.Image().Index >= index {
+			return nil
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // ListEvents implements rpc.Events.
 func (m *metaMachine) ListEvents(after uint64, limit int) []rpc.Event {
 	m.mu.RLock()

@@ -85,6 +85,22 @@ func (s peerService) Propose(ctx context.Context, req *connect.Request[peerv1.Pr
 	return nil, connect.NewError(connect.CodeUnknown, err)
 }
 
+// Newest implements peerv1connect.PeerServiceHandler.
+func (s peerService) Newest(ctx context.Context, _ *connect.Request[peerv1.NewestRequest]) (*connect.Response[peerv1.NewestResponse], error) {
+	h := s.n.host.Load()
+	if h == nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, errStarting)
+	}
+	g := h.Group(metaGroup)
+	if g == nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, replica.ErrNotLeader)
+	}
+	if err := g.Barrier(ctx); err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	return connect.NewResponse(&peerv1.NewestResponse{Index: uint64(s.n.meta.Image().Index)}), nil
+}
+
 // statePartBytes is how much of a machine's state one message of a copy holds.
 const statePartBytes = 1 << 20
 
