@@ -6,6 +6,9 @@ PROTOC_GEN_CONNECT := connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.21.1
 VERSION ?=
 LDFLAGS := $(if $(VERSION),-X github.com/tube-mq/tube/internal/cli.released=$(VERSION))
 FUZZTIME ?= 10s
+CHAOS ?= 10m
+# Repeats the faults of a run, in their order.
+CHAOS_SEED ?=
 # Of make sim: how many seeds from which on, or the one to look at.
 SEEDS ?= 1000
 FROM ?= 1
@@ -39,6 +42,10 @@ cluster: build ## build and start three nodes with their data in ./data/1..3; Ct
 test: tools ## run every test, installing what they need
 	@go test -race $(UNIT)
 	@if [ -d test ]; then go test -count=1 -timeout 30m $(BLACKBOX); fi
+
+.PHONY: chaos
+chaos: tools ## break a cluster at random for CHAOS (10m); as root also its network
+	@CHAOS=$(CHAOS) CHAOS_SEED=$(CHAOS_SEED) go test ./test -run '^TestChaos$$' -count=1 -v -timeout 24h
 
 .PHONY: tools
 tools:

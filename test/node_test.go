@@ -233,14 +233,17 @@ func (n *node) createTopic(name string, partitions int32, settings ...string) {
 func (n *node) readAll(topic string, opts ...kgo.Opt) map[int32][]*kgo.Record {
 	n.t.Helper()
 	ctx := timeout(n.t, 2*time.Minute)
-	ends, err := n.admin().ListEndOffsets(ctx, topic)
-	if err = errors.Join(err, ends.Error()); err != nil {
-		n.t.Fatalf("end offsets of %s: %v", topic, err)
-	}
-	starts, err := n.admin().ListStartOffsets(ctx, topic)
-	if err = errors.Join(err, starts.Error()); err != nil {
-		n.t.Fatalf("start offsets of %s: %v", topic, err)
-	}
+	var ends, starts kadm.ListedOffsets
+	eventually(n.t, 20*time.Second, func() (err error) { // leaders may change just now
+		adm := n.admin()
+		if ends, err = adm.ListEndOffsets(ctx, topic); err == nil {
+			starts, err = adm.ListStartOffsets(ctx, topic)
+		}
+		if err = errors.Join(err, ends.Error(), starts.Error()); err != nil {
+			return fmt.Errorf("bounds of %s: %w", topic, err)
+		}
+		return nil
+	})
 	left := map[int32]int64{} // partition → end offset, while not reached
 	ends.Each(func(end kadm.ListedOffset) {
 		if start, _ := starts.Lookup(topic, end.Partition); start.Offset < end.Offset {
