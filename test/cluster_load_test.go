@@ -30,7 +30,6 @@ type load struct {
 
 	mu    sync.Mutex
 	waits []time.Duration // from handing a record over to its acknowledgement; guarded by mu
-	worst time.Duration   // since the last reset; guarded by mu
 }
 
 // loadConfig says how much.
@@ -235,12 +234,6 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-func (w *watcher) count() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.saw)
-}
-
 // check compares with everything that is stored: what was seen once stays.
 func (w *watcher) check(t *testing.T, stored map[int32][]*kgo.Record) {
 	t.Helper()
@@ -339,15 +332,15 @@ func (p *prober) writeTo(ctx context.Context, id int, partition int32) error {
 	if err != nil {
 		return err
 	}
-	for _, tp := range r.(*kmsg.ProduceResponse).Topics {
-		for _, pp := range tp.Partitions {
-			if pp.ErrorCode == 0 {
-				p.acked.Add(1)
-			}
-			return kerr.ErrorForCode(pp.ErrorCode)
-		}
+	topics := r.(*kmsg.ProduceResponse).Topics
+	if len(topics) != 1 || len(topics[0].Partitions) != 1 {
+		return errors.New("an answer without a partition")
 	}
-	return errors.New("an answer without a partition")
+	code := topics[0].Partitions[0].ErrorCode
+	if code == 0 {
+		p.acked.Add(1)
+	}
+	return kerr.ErrorForCode(code)
 }
 
 // versioned is a request of no newer than a version: later ones name topics by id.
@@ -372,10 +365,9 @@ func endAt(ctx context.Context, cl *kgo.Client, id int, topic string, partition 
 	if err != nil {
 		return -1, err
 	}
-	for _, tp := range r.(*kmsg.ListOffsetsResponse).Topics {
-		for _, pp := range tp.Partitions {
-			return pp.Offset, kerr.ErrorForCode(pp.ErrorCode)
-		}
+	topics := r.(*kmsg.ListOffsetsResponse).Topics
+	if len(topics) != 1 || len(topics[0].Partitions) != 1 {
+		return -1, errors.New("an answer without a partition")
 	}
-	return -1, errors.New("an answer without a partition")
+	return topics[0].Partitions[0].Offset, kerr.ErrorForCode(topics[0].Partitions[0].ErrorCode)
 }

@@ -81,7 +81,7 @@ func (w *network) place(n *node, id int) {
 	w.t.Helper()
 	ns, cable := w.namespace(id), w.cable(id)
 	w.must("netns", "add", ns)
-	w.t.Cleanup(func() { n.kill(); _ = ip("netns", "del", ns) })
+	w.t.Cleanup(func() { n.kill(); _ = ip("link", "del", cable); _ = ip("netns", "del", ns) })
 	w.must("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", ns)
 	w.must("link", "set", cable, "master", w.tag, "up")
 	w.must("-n", ns, "addr", "add", w.host(id)+"/24", "dev", "eth0")

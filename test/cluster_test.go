@@ -108,17 +108,6 @@ func (c *cluster) waitReady(ids ...int) {
 	}
 }
 
-// seeds are the Kafka addresses of the nodes that run.
-func (c *cluster) seeds(but ...int) []string {
-	var out []string
-	for _, id := range c.order {
-		if c.nodes[id].started && !contains(but, id) {
-			out = append(out, c.nodes[id].kafka)
-		}
-	}
-	return out
-}
-
 func contains(ids []int, id int) bool {
 	for _, x := range ids {
 		if x == id {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"testing"
@@ -120,6 +121,30 @@ func FuzzPartitionState(f *testing.F) {
 			t.Fatalf("a state that was read does not read back: %v", err)
 		}
 	})
+}
+
+// A copy comes to a machine that has lived: of what it had nothing stays, whether
+// the copy has it too or not.
+func TestRestoreReplacesWhatWasThere(t *testing.T) {
+	source := &machine{producers: newProducers(10, 1000), end: 9}
+	source.epochs.note(1, 0)
+	source.epochs.note(2, 5)
+	source.producers.note(sent(0, 0, 3), 0, 5, -1)
+	m := &machine{producers: newProducers(10, 1000), end: 3}
+	m.epochs.note(2, 0)
+	old := sent(0, 0, 3)
+	m.producers.note(old, 0, 4, -1)
+	old.ProducerID = 77
+	m.producers.note(old, 0, 4, -1)
+	if err := m.restore(source.Save()); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(m.Save(), source.Save()) {
+		t.Errorf("a restored state is not the one that was saved")
+	}
+	if m.producers.order.Len() != len(m.producers.byID) {
+		t.Errorf("%d producers in order, %d known", m.producers.order.Len(), len(m.producers.byID))
+	}
 }
 
 func TestEndOfEpoch(t *testing.T) {

@@ -127,3 +127,21 @@ func (t tally[K]) first(k K) (first, twice bool) {
 	t[k] = -max(n, -n)
 	return n > 0, n > 1 || n < -1
 }
+
+// newestWait is longer than the masters take to elect an active one.
+const newestWait = 5 * time.Second
+
+// newest brings this node's metadata up to date for a request that asks for it, or
+// changes what it has found there: another node may have acknowledged a change that
+// has not come here yet.
+func (d *Door) newest(ctx context.Context) error {
+	if d.catchUp == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, newestWait)
+	defer cancel()
+	if err := d.catchUp(ctx); err != nil {
+		return fmt.Errorf("%w: %w", master.ErrUnavailable, err)
+	}
+	return nil
+}

@@ -19,6 +19,7 @@ func (d *Door) alterConfigs(ctx context.Context, c *client, r kmsg.Request) kmsg
 	resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
 	ctx, cancel := adminContext(ctx, 0)
 	defer cancel()
+	_ = d.newest(ctx) // what cannot be decided now is told when it is tried
 	brokers := d.topics.BrokerSettings()
 	seen := tally[resource]{}
 	for i := range req.Resources {

@@ -21,6 +21,7 @@ func (d *Door) createPartitions(ctx context.Context, c *client, r kmsg.Request) 
 	resp := req.ResponseKind().(*kmsg.CreatePartitionsResponse)
 	ctx, cancel := adminContext(ctx, req.TimeoutMillis)
 	defer cancel()
+	_ = d.newest(ctx) // what cannot be decided now is told when it is tried
 	names := tally[string]{}
 	for i := range req.Topics {
 		names[req.Topics[i].Topic]++

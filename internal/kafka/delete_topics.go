@@ -29,6 +29,7 @@ func (d *Door) deleteTopics(ctx context.Context, c *client, r kmsg.Request) kmsg
 	resp := req.ResponseKind().(*kmsg.DeleteTopicsResponse)
 	ctx, cancel := adminContext(ctx, req.TimeoutMillis)
 	defer cancel()
+	_ = d.newest(ctx) // what cannot be decided now is told when it is tried
 	im := d.image()
 	list := doomedTopics(im, req)
 	type key struct {

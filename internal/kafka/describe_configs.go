@@ -22,12 +22,18 @@ var configTypes = map[meta.Kind]kmsg.ConfigType{
 
 // describeConfigs tells settings with where each value comes from. Nothing of a
 // node is told that is secret, so no entry is marked as such.
-func (d *Door) describeConfigs(_ context.Context, c *client, r kmsg.Request) kmsg.Response {
+func (d *Door) describeConfigs(ctx context.Context, c *client, r kmsg.Request) kmsg.Response {
 	req := r.(*kmsg.DescribeConfigsRequest)
 	if d.absurd(c, "DescribeConfigs", len(req.Resources)) {
 		return nil
 	}
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+	var stale error // why a topic's settings may not be the newest
+	if slices.ContainsFunc(req.Resources, func(r kmsg.DescribeConfigsRequestResource) bool {
+		return r.ResourceType == kmsg.ConfigResourceTypeTopic
+	}) {
+		stale = d.newest(ctx)
+	}
 	im := d.image()
 	settings := d.topics.BrokerSettings()
 	names := namesOfBroker(settings)
@@ -44,6 +50,8 @@ func (d *Door) describeConfigs(_ context.Context, c *client, r kmsg.Request) kms
 		}
 		t, err := d.findResource(im, at)
 		switch {
+		case stale != nil && rr.ResourceType == kmsg.ConfigResourceTypeTopic:
+			err = stale
 		case twice:
 			err = refuse(kerr.InvalidRequest, "the resource stands in the request more than once")
 		case len(resp.Resources) >= maxDescribed:

@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -214,4 +216,38 @@ func TestAnswersOfSettingsAreBounded(t *testing.T) {
 	got := askAdmin[*kmsg.DescribeConfigsResponse](d, 4, req).Resources
 	wantAdminCode(t, got[maxDescribed-1].ErrorCode, got[maxDescribed-1].ErrorMessage, nil)
 	wantAdminCode(t, got[maxDescribed].ErrorCode, got[maxDescribed].ErrorMessage, kerr.InvalidRequest)
+}
+
+// Another node may have acknowledged a change that has not come here yet: settings
+// are told, and topics looked for, when this node has caught up.
+func TestAdministrationCatchesUpFirst(t *testing.T) {
+	cl := newFakeCluster()
+	d := newTestDoor(t, cl, Config{})
+	caught := 0
+	d.catchUp = func(context.Context) error {
+		if caught++; caught == 1 {
+			cl.addTopic("late", 1)
+		}
+		return nil
+	}
+	if r := askDoor[*kmsg.DescribeConfigsResponse](t, d, newClient(d), 4, describeReq(topicKind, "late")).Resources[0]; r.ErrorCode != 0 {
+		t.Errorf("a topic that came while catching up: error %d", r.ErrorCode)
+	}
+	for _, req := range []kmsg.Request{kmsg.NewPtrAlterConfigsRequest(), kmsg.NewPtrIncrementalAlterConfigsRequest(), kmsg.NewPtrDeleteTopicsRequest(), kmsg.NewPtrCreatePartitionsRequest()} {
+		before := caught
+		row := d.table[req.Key()]
+		req.SetVersion(row.max)
+		row.handle(d, t.Context(), newClient(d), req)
+		if caught != before+1 {
+			t.Errorf("%s does not catch up", kmsg.NameForKey(req.Key()))
+		}
+	}
+	d.catchUp = func(context.Context) error { return errors.New("no active master") }
+	if r := askDoor[*kmsg.DescribeConfigsResponse](t, d, newClient(d), 4, describeReq(topicKind, "late")).Resources[0]; r.ErrorCode != kerr.NotController.Code {
+		t.Errorf("settings that may be old: error %d", r.ErrorCode)
+	}
+	before := caught
+	if r := askDoor[*kmsg.DescribeConfigsResponse](t, d, newClient(d), 4, describeReq(brokerKind, "1")).Resources[0]; r.ErrorCode != 0 || caught != before {
+		t.Errorf("a node's own settings: error %d", r.ErrorCode)
+	}
 }

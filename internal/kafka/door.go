@@ -70,6 +70,9 @@ type Backend struct {
 	Groups     Groups
 	Partitions Partitions
 	Image      func() *meta.Image
+	// CatchUp returns once Image shows all that any node has acknowledged before the
+	// call. nil: it always does.
+	CatchUp func(context.Context) error
 }
 
 // Door is the Kafka door of one node. Safe for use by many goroutines.
@@ -79,6 +82,7 @@ type Door struct {
 	placement  PlacementAdmin
 	leaders    Leaders
 	groups     Groups
+	catchUp    func(context.Context) error
 	partitions Partitions
 	image      func() *meta.Image
 
@@ -108,7 +112,7 @@ func New(cfg Config, b Backend) (*Door, error) {
 		return nil, fmt.Errorf("kafka door: %w", err)
 	}
 	d := &Door{
-		cfg: cfg, topics: b.Topics, placement: b.Placement, leaders: b.Leaders, groups: b.Groups, partitions: b.Partitions, image: b.Image,
+		cfg: cfg, topics: b.Topics, placement: b.Placement, leaders: b.Leaders, groups: b.Groups, partitions: b.Partitions, image: b.Image, catchUp: b.CatchUp,
 		table:   make(map[int16]*api, len(apis)),
 		budgets: newBudgets(&cfg),
 		conns:   map[*conn]struct{}{}, perHost: map[string]int{},

@@ -20,6 +20,7 @@ func (d *Door) incrementalAlterConfigs(ctx context.Context, c *client, r kmsg.Re
 	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
 	ctx, cancel := adminContext(ctx, 0)
 	defer cancel()
+	_ = d.newest(ctx) // what cannot be decided now is told when it is tried
 	brokers := d.topics.BrokerSettings()
 	seen := tally[resource]{}
 	for i := range req.Resources {

@@ -169,3 +169,8 @@ func (m *Machine) allocateProducerIDs(c *metapb.AllocateProducerIds) Result {
 	m.nextProducerID += c.GetCount()
 	return Result{FirstProducerID: first}
 }
+
+// Replaced reports whether a data folder was a node's once and may not come back.
+func (m *Machine) Replaced(node record.NodeID, incarnation string) bool {
+	return slices.Contains(m.replaced[node], incarnation)
+}

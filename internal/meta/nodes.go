@@ -50,7 +50,7 @@ func (m *Machine) registerNode(im *Image, now time.Time, c *metapb.RegisterNode)
 	if n.ID < 0 || n.Kafka == "" || n.Incarnation == "" {
 		return Result{Err: fmt.Errorf("%w: id %d, Kafka address %q, incarnation %q", ErrInvalidNode, n.ID, n.Kafka, n.Incarnation)}
 	}
-	if slices.Contains(m.replaced[n.ID], n.Incarnation) {
+	if m.Replaced(n.ID, n.Incarnation) {
 		return Result{Err: fmt.Errorf("%w: another took its place as node %d, or the node was removed; start the node with an empty data folder", ErrOldIncarnation, n.ID)}
 	}
 	old := im.Nodes[n.ID]

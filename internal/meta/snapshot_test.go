@@ -124,6 +124,9 @@ func TestReplacedFoldersAreRememberedWithinBounds(t *testing.T) {
 		t.Fatalf("%d are remembered", n)
 	}
 	r.refused(ReplaceNode(now, Node{ID: 2, Incarnation: "n50", Kafka: "x:1"}), ErrOldIncarnation)
+	if !r.m.Replaced(2, "n50") || r.m.Replaced(2, "new") || r.m.Replaced(1, "n50") {
+		t.Error("which folders were replaced is told wrongly")
+	}
 }
 
 // Whatever is proposed, an image that was handed out stays as it is.

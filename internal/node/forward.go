@@ -44,6 +44,53 @@ func (p metaProposer) Propose(ctx context.Context, data []byte) (any, error) {
 	}
 }
 
+// CatchUp returns once this node's image holds all that was acknowledged, by
+// whichever node, before the call.
+func (p metaProposer) CatchUp(ctx context.Context) error {
+	for {
+		index, err := p.newest(ctx)
+		if err == nil {
+			return p.n.meta.reach(ctx, index)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-p.n.done:
+			return replica.ErrStopped
+		case <-time.After(retryLead):
+		}
+	}
+}
+
+func (p metaProposer) newest(ctx context.Context) (record.Index, error) {
+	g := p.n.host.Load().Group(metaGroup)
+	if g == nil {
+		return 0, replica.ErrNotLeader
+	}
+	if g.Status().Leading {
+		err := g.Barrier(ctx)
+		return p.n.meta.Image().Index, err
+	}
+	node := p.n.metaLeader()
+	if node < 0 || node == p.n.id().Node {
+		return 0, replica.ErrNotLeader
+	}
+	c, err := p.n.peerClient(node)
+	if err != nil {
+		return 0, replica.ErrNotLeader
+	}
+	// One that does not answer may not be the active master any more.
+	ctx, cancel := context.WithTimeout(ctx, newestTimeout)
+	defer cancel()
+	r, err := c.Newest(ctx, connect.NewRequest(&peerv1.NewestRequest{}))
+	if err != nil {
+		return 0, fmt.Errorf("asking node %d: %w", node, err)
+	}
+	return record.Index(r.Msg.GetIndex()), nil
+}
+
+const newestTimeout = time.Second
+
 // commit returns where in the log the command stands.
 func (p metaProposer) commit(ctx context.Context, data []byte) (record.Index, error) {
 	g := p.n.host.Load().Group(metaGroup)

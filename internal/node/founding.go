@@ -84,11 +84,20 @@ type answer struct {
 	addr string
 }
 
-// checkMasters ends the start of a node whose folder is of another cluster than
-// its masters. One master alone does not decide this: it may be the one with the
-// wrong folder.
+// errReplaced: the cluster has put another data folder in this one's place. That is
+// final, so one master's word is enough.
+var errReplaced = errors.New("an old data folder")
+
+// checkMasters ends the start of a node whose folder was replaced, or is of another
+// cluster than its masters. Of the latter one master alone does not decide: it may
+// be the one with the wrong folder.
 func (n *Node) checkMasters(ctx context.Context, others []config.Master) error {
 	_, _, refusals := n.greet(ctx, others)
+	for _, err := range refusals {
+		if errors.Is(err, errReplaced) {
+			return err
+		}
+	}
 	if 2*len(refusals) > len(n.cfg.Masters) {
 		return fmt.Errorf("%w: give the right --masters or --data", refusals[0])
 	}
@@ -111,6 +120,8 @@ func (n *Node) greet(ctx context.Context, others []config.Master) (answers []ans
 			switch {
 			case err == nil:
 				answers = append(answers, answer{r.Msg, m.Addr})
+			case connect.CodeOf(err) == connect.CodePermissionDenied:
+				refusals = append(refusals, fmt.Errorf("the master at %s refuses this node: %w: %w", m.Addr, errReplaced, err))
 			case connect.CodeOf(err) == connect.CodeFailedPrecondition:
 				refusals = append(refusals, fmt.Errorf("the master at %s refuses this node: %w", m.Addr, err))
 			default:

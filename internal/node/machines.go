@@ -100,6 +100,13 @@ func (m *metaMachine) Led(s replica.Status) {
 	m.wake()
 }
 
+// replaced reports whether a data folder was a node's once and may not come back.
+func (m *metaMachine) replaced(node record.NodeID, incarnation string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machine.Replaced(node, incarnation)
+}
+
 // Save implements replica.Machine.
 func (m *metaMachine) Save() []byte { return m.machine.Snapshot() }
 
@@ -133,6 +140,21 @@ func (m *metaMachine) news() <-chan struct{} {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.newer
+}
+
+// reach waits until everything up to index is in the image.
+func (m *metaMachine) reach(ctx context.Context, index record.Index) error {
+	for {
+		newer := m.news()
+		if m.Image().Index >= index {
+			return nil
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // ListEvents implements rpc.Events.

@@ -407,7 +407,7 @@ func (n *Node) openKafka() error {
 		Traffic: counted, Calls: counted,
 	}, kafka.Backend{
 		Topics: n.master, Placement: n.master, Leaders: leadership{n}, Groups: kafka.Groups{Members: n.groups, Offsets: n.groups.Offsets(), Admin: n.groups.Admin()},
-		Partitions: n.partitions(), Image: n.meta.Image,
+		Partitions: n.partitions(), Image: n.meta.Image, CatchUp: metaProposer{n}.CatchUp,
 	})
 	if err != nil {
 		return err

@@ -19,7 +19,10 @@ import (
 type peerService struct{ n *Node }
 
 // Greet implements peerv1connect.PeerServiceHandler.
-func (s peerService) Greet(context.Context, *connect.Request[peerv1.GreetRequest]) (*connect.Response[peerv1.GreetResponse], error) {
+func (s peerService) Greet(_ context.Context, req *connect.Request[peerv1.GreetRequest]) (*connect.Response[peerv1.GreetResponse], error) {
+	if from := record.NodeID(req.Msg.GetNode()); s.n.meta.replaced(from, req.Msg.GetIncarnation()) {
+		return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("this data folder was node %d's before another took its place, or before the node was removed; start the node with an empty data folder", from))
+	}
 	id := s.n.id()
 	r := &peerv1.GreetResponse{Node: int32(id.Node), ClusterId: id.ClusterID}
 	if !s.n.owned.Load() {
@@ -80,6 +83,22 @@ func (s peerService) Propose(ctx context.Context, req *connect.Request[peerv1.Pr
 		return nil, connect.NewError(connect.CodeResourceExhausted, err)
 	}
 	return nil, connect.NewError(connect.CodeUnknown, err)
+}
+
+// Newest implements peerv1connect.PeerServiceHandler.
+func (s peerService) Newest(ctx context.Context, _ *connect.Request[peerv1.NewestRequest]) (*connect.Response[peerv1.NewestResponse], error) {
+	h := s.n.host.Load()
+	if h == nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, errStarting)
+	}
+	g := h.Group(metaGroup)
+	if g == nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, replica.ErrNotLeader)
+	}
+	if err := g.Barrier(ctx); err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	return connect.NewResponse(&peerv1.NewestResponse{Index: uint64(s.n.meta.Image().Index)}), nil
 }
 
 // statePartBytes is how much of a machine's state one message of a copy holds.

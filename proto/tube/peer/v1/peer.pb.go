@@ -24,6 +24,86 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type NewestRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NewestRequest) Reset() {
+	*x = NewestRequest{}
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NewestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NewestRequest) ProtoMessage() {}
+
+func (x *NewestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NewestRequest.ProtoReflect.Descriptor instead.
+func (*NewestRequest) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
+type NewestResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NewestResponse) Reset() {
+	*x = NewestResponse{}
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NewestResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NewestResponse) ProtoMessage() {}
+
+func (x *NewestResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NewestResponse.ProtoReflect.Descriptor instead.
+func (*NewestResponse) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *NewestResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
 type GreetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -34,7 +114,7 @@ type GreetRequest struct {
 
 func (x *GreetRequest) Reset() {
 	*x = GreetRequest{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -46,7 +126,7 @@ func (x *GreetRequest) String() string {
 func (*GreetRequest) ProtoMessage() {}
 
 func (x *GreetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -59,7 +139,7 @@ func (x *GreetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GreetRequest.ProtoReflect.Descriptor instead.
 func (*GreetRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GreetRequest) GetNode() int32 {
@@ -93,7 +173,7 @@ type GreetResponse struct {
 
 func (x *GreetResponse) Reset() {
 	*x = GreetResponse{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -105,7 +185,7 @@ func (x *GreetResponse) String() string {
 func (*GreetResponse) ProtoMessage() {}
 
 func (x *GreetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -118,7 +198,7 @@ func (x *GreetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GreetResponse.ProtoReflect.Descriptor instead.
 func (*GreetResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GreetResponse) GetNode() int32 {
@@ -167,7 +247,7 @@ type Address struct {
 
 func (x *Address) Reset() {
 	*x = Address{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -179,7 +259,7 @@ func (x *Address) String() string {
 func (*Address) ProtoMessage() {}
 
 func (x *Address) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -192,7 +272,7 @@ func (x *Address) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Address.ProtoReflect.Descriptor instead.
 func (*Address) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Address) GetNode() int32 {
@@ -225,7 +305,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -237,7 +317,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -250,7 +330,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *JoinRequest) GetNode() []byte {
@@ -270,7 +350,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +362,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +375,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JoinResponse) GetMetaReplica() uint64 {
@@ -321,7 +401,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -333,7 +413,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -346,7 +426,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ProposeRequest) GetCommand() []byte {
@@ -366,7 +446,7 @@ type ProposeResponse struct {
 
 func (x *ProposeResponse) Reset() {
 	*x = ProposeResponse{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +458,7 @@ func (x *ProposeResponse) String() string {
 func (*ProposeResponse) ProtoMessage() {}
 
 func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +471,7 @@ func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeResponse.ProtoReflect.Descriptor instead.
 func (*ProposeResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ProposeResponse) GetIndex() uint64 {
@@ -411,7 +491,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +503,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +516,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CopyRequest) GetGroup() uint64 {
@@ -466,7 +546,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -478,7 +558,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -491,7 +571,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CopyResponse) GetHead() *CopyHead {
@@ -530,7 +610,7 @@ type CopyHead struct {
 
 func (x *CopyHead) Reset() {
 	*x = CopyHead{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +622,7 @@ func (x *CopyHead) String() string {
 func (*CopyHead) ProtoMessage() {}
 
 func (x *CopyHead) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +635,7 @@ func (x *CopyHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyHead.ProtoReflect.Descriptor instead.
 func (*CopyHead) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CopyHead) GetIndex() uint64 {
@@ -616,7 +696,7 @@ type HandOverRequest struct {
 
 func (x *HandOverRequest) Reset() {
 	*x = HandOverRequest{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +708,7 @@ func (x *HandOverRequest) String() string {
 func (*HandOverRequest) ProtoMessage() {}
 
 func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +721,7 @@ func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverRequest.ProtoReflect.Descriptor instead.
 func (*HandOverRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HandOverRequest) GetGroups() []*HandOver {
@@ -661,7 +741,7 @@ type HandOver struct {
 
 func (x *HandOver) Reset() {
 	*x = HandOver{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +753,7 @@ func (x *HandOver) String() string {
 func (*HandOver) ProtoMessage() {}
 
 func (x *HandOver) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +766,7 @@ func (x *HandOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOver.ProtoReflect.Descriptor instead.
 func (*HandOver) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HandOver) GetGroup() uint64 {
@@ -711,7 +791,7 @@ type HandOverResponse struct {
 
 func (x *HandOverResponse) Reset() {
 	*x = HandOverResponse{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +803,7 @@ func (x *HandOverResponse) String() string {
 func (*HandOverResponse) ProtoMessage() {}
 
 func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +816,7 @@ func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverResponse.ProtoReflect.Descriptor instead.
 func (*HandOverResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 type MembersRequest struct {
@@ -748,7 +828,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +840,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +853,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MembersRequest) GetGroups() []uint64 {
@@ -792,7 +872,7 @@ type MembersResponse struct {
 
 func (x *MembersResponse) Reset() {
 	*x = MembersResponse{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +884,7 @@ func (x *MembersResponse) String() string {
 func (*MembersResponse) ProtoMessage() {}
 
 func (x *MembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +897,7 @@ func (x *MembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResponse.ProtoReflect.Descriptor instead.
 func (*MembersResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MembersResponse) GetGroups() []*GroupMembers {
@@ -838,7 +918,7 @@ type GroupMembers struct {
 
 func (x *GroupMembers) Reset() {
 	*x = GroupMembers{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +930,7 @@ func (x *GroupMembers) String() string {
 func (*GroupMembers) ProtoMessage() {}
 
 func (x *GroupMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +943,7 @@ func (x *GroupMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMembers.ProtoReflect.Descriptor instead.
 func (*GroupMembers) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GroupMembers) GetGroup() uint64 {
@@ -899,7 +979,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +991,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1004,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Member) GetReplica() uint64 {
@@ -959,7 +1039,10 @@ var File_tube_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_tube_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x17tube/peer/v1/peer.proto\x12\ftube.peer.v1\"D\n" +
+	"\x17tube/peer/v1/peer.proto\x12\ftube.peer.v1\"\x0f\n" +
+	"\rNewestRequest\"&\n" +
+	"\x0eNewestResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"D\n" +
 	"\fGreetRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\xad\x01\n" +
@@ -1017,11 +1100,12 @@ const file_tube_peer_v1_peer_proto_rawDesc = "" +
 	"\areplica\x18\x01 \x01(\x04R\areplica\x12\x14\n" +
 	"\x05voter\x18\x02 \x01(\bR\x05voter\x12\x14\n" +
 	"\x05match\x18\x03 \x01(\x04R\x05match\x12\x18\n" +
-	"\acurrent\x18\x04 \x01(\bR\acurrent2\xaa\x03\n" +
+	"\acurrent\x18\x04 \x01(\bR\acurrent2\xef\x03\n" +
 	"\vPeerService\x12@\n" +
 	"\x05Greet\x12\x1a.tube.peer.v1.GreetRequest\x1a\x1b.tube.peer.v1.GreetResponse\x12=\n" +
 	"\x04Join\x12\x19.tube.peer.v1.JoinRequest\x1a\x1a.tube.peer.v1.JoinResponse\x12F\n" +
-	"\aPropose\x12\x1c.tube.peer.v1.ProposeRequest\x1a\x1d.tube.peer.v1.ProposeResponse\x12?\n" +
+	"\aPropose\x12\x1c.tube.peer.v1.ProposeRequest\x1a\x1d.tube.peer.v1.ProposeResponse\x12C\n" +
+	"\x06Newest\x12\x1b.tube.peer.v1.NewestRequest\x1a\x1c.tube.peer.v1.NewestResponse\x12?\n" +
 	"\x04Copy\x12\x19.tube.peer.v1.CopyRequest\x1a\x1a.tube.peer.v1.CopyResponse0\x01\x12I\n" +
 	"\bHandOver\x12\x1d.tube.peer.v1.HandOverRequest\x1a\x1e.tube.peer.v1.HandOverResponse\x12F\n" +
 	"\aMembers\x12\x1c.tube.peer.v1.MembersRequest\x1a\x1d.tube.peer.v1.MembersResponseB3Z1github.com/tube-mq/tube/proto/tube/peer/v1;peerv1b\x06proto3"
@@ -1038,46 +1122,50 @@ func file_tube_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_tube_peer_v1_peer_proto_rawDescData
 }
 
-var file_tube_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_tube_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_tube_peer_v1_peer_proto_goTypes = []any{
-	(*GreetRequest)(nil),     // 0: tube.peer.v1.GreetRequest
-	(*GreetResponse)(nil),    // 1: tube.peer.v1.GreetResponse
-	(*Address)(nil),          // 2: tube.peer.v1.Address
-	(*JoinRequest)(nil),      // 3: tube.peer.v1.JoinRequest
-	(*JoinResponse)(nil),     // 4: tube.peer.v1.JoinResponse
-	(*ProposeRequest)(nil),   // 5: tube.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),  // 6: tube.peer.v1.ProposeResponse
-	(*CopyRequest)(nil),      // 7: tube.peer.v1.CopyRequest
-	(*CopyResponse)(nil),     // 8: tube.peer.v1.CopyResponse
-	(*CopyHead)(nil),         // 9: tube.peer.v1.CopyHead
-	(*HandOverRequest)(nil),  // 10: tube.peer.v1.HandOverRequest
-	(*HandOver)(nil),         // 11: tube.peer.v1.HandOver
-	(*HandOverResponse)(nil), // 12: tube.peer.v1.HandOverResponse
-	(*MembersRequest)(nil),   // 13: tube.peer.v1.MembersRequest
-	(*MembersResponse)(nil),  // 14: tube.peer.v1.MembersResponse
-	(*GroupMembers)(nil),     // 15: tube.peer.v1.GroupMembers
-	(*Member)(nil),           // 16: tube.peer.v1.Member
+	(*NewestRequest)(nil),    // 0: tube.peer.v1.NewestRequest
+	(*NewestResponse)(nil),   // 1: tube.peer.v1.NewestResponse
+	(*GreetRequest)(nil),     // 2: tube.peer.v1.GreetRequest
+	(*GreetResponse)(nil),    // 3: tube.peer.v1.GreetResponse
+	(*Address)(nil),          // 4: tube.peer.v1.Address
+	(*JoinRequest)(nil),      // 5: tube.peer.v1.JoinRequest
+	(*JoinResponse)(nil),     // 6: tube.peer.v1.JoinResponse
+	(*ProposeRequest)(nil),   // 7: tube.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),  // 8: tube.peer.v1.ProposeResponse
+	(*CopyRequest)(nil),      // 9: tube.peer.v1.CopyRequest
+	(*CopyResponse)(nil),     // 10: tube.peer.v1.CopyResponse
+	(*CopyHead)(nil),         // 11: tube.peer.v1.CopyHead
+	(*HandOverRequest)(nil),  // 12: tube.peer.v1.HandOverRequest
+	(*HandOver)(nil),         // 13: tube.peer.v1.HandOver
+	(*HandOverResponse)(nil), // 14: tube.peer.v1.HandOverResponse
+	(*MembersRequest)(nil),   // 15: tube.peer.v1.MembersRequest
+	(*MembersResponse)(nil),  // 16: tube.peer.v1.MembersResponse
+	(*GroupMembers)(nil),     // 17: tube.peer.v1.GroupMembers
+	(*Member)(nil),           // 18: tube.peer.v1.Member
 }
 var file_tube_peer_v1_peer_proto_depIdxs = []int32{
-	2,  // 0: tube.peer.v1.GreetResponse.nodes:type_name -> tube.peer.v1.Address
-	9,  // 1: tube.peer.v1.CopyResponse.head:type_name -> tube.peer.v1.CopyHead
-	11, // 2: tube.peer.v1.HandOverRequest.groups:type_name -> tube.peer.v1.HandOver
-	15, // 3: tube.peer.v1.MembersResponse.groups:type_name -> tube.peer.v1.GroupMembers
-	16, // 4: tube.peer.v1.GroupMembers.members:type_name -> tube.peer.v1.Member
-	0,  // 5: tube.peer.v1.PeerService.Greet:input_type -> tube.peer.v1.GreetRequest
-	3,  // 6: tube.peer.v1.PeerService.Join:input_type -> tube.peer.v1.JoinRequest
-	5,  // 7: tube.peer.v1.PeerService.Propose:input_type -> tube.peer.v1.ProposeRequest
-	7,  // 8: tube.peer.v1.PeerService.Copy:input_type -> tube.peer.v1.CopyRequest
-	10, // 9: tube.peer.v1.PeerService.HandOver:input_type -> tube.peer.v1.HandOverRequest
-	13, // 10: tube.peer.v1.PeerService.Members:input_type -> tube.peer.v1.MembersRequest
-	1,  // 11: tube.peer.v1.PeerService.Greet:output_type -> tube.peer.v1.GreetResponse
-	4,  // 12: tube.peer.v1.PeerService.Join:output_type -> tube.peer.v1.JoinResponse
-	6,  // 13: tube.peer.v1.PeerService.Propose:output_type -> tube.peer.v1.ProposeResponse
-	8,  // 14: tube.peer.v1.PeerService.Copy:output_type -> tube.peer.v1.CopyResponse
-	12, // 15: tube.peer.v1.PeerService.HandOver:output_type -> tube.peer.v1.HandOverResponse
-	14, // 16: tube.peer.v1.PeerService.Members:output_type -> tube.peer.v1.MembersResponse
-	11, // [11:17] is the sub-list for method output_type
-	5,  // [5:11] is the sub-list for method input_type
+	4,  // 0: tube.peer.v1.GreetResponse.nodes:type_name -> tube.peer.v1.Address
+	11, // 1: tube.peer.v1.CopyResponse.head:type_name -> tube.peer.v1.CopyHead
+	13, // 2: tube.peer.v1.HandOverRequest.groups:type_name -> tube.peer.v1.HandOver
+	17, // 3: tube.peer.v1.MembersResponse.groups:type_name -> tube.peer.v1.GroupMembers
+	18, // 4: tube.peer.v1.GroupMembers.members:type_name -> tube.peer.v1.Member
+	2,  // 5: tube.peer.v1.PeerService.Greet:input_type -> tube.peer.v1.GreetRequest
+	5,  // 6: tube.peer.v1.PeerService.Join:input_type -> tube.peer.v1.JoinRequest
+	7,  // 7: tube.peer.v1.PeerService.Propose:input_type -> tube.peer.v1.ProposeRequest
+	0,  // 8: tube.peer.v1.PeerService.Newest:input_type -> tube.peer.v1.NewestRequest
+	9,  // 9: tube.peer.v1.PeerService.Copy:input_type -> tube.peer.v1.CopyRequest
+	12, // 10: tube.peer.v1.PeerService.HandOver:input_type -> tube.peer.v1.HandOverRequest
+	15, // 11: tube.peer.v1.PeerService.Members:input_type -> tube.peer.v1.MembersRequest
+	3,  // 12: tube.peer.v1.PeerService.Greet:output_type -> tube.peer.v1.GreetResponse
+	6,  // 13: tube.peer.v1.PeerService.Join:output_type -> tube.peer.v1.JoinResponse
+	8,  // 14: tube.peer.v1.PeerService.Propose:output_type -> tube.peer.v1.ProposeResponse
+	1,  // 15: tube.peer.v1.PeerService.Newest:output_type -> tube.peer.v1.NewestResponse
+	10, // 16: tube.peer.v1.PeerService.Copy:output_type -> tube.peer.v1.CopyResponse
+	14, // 17: tube.peer.v1.PeerService.HandOver:output_type -> tube.peer.v1.HandOverResponse
+	16, // 18: tube.peer.v1.PeerService.Members:output_type -> tube.peer.v1.MembersResponse
+	12, // [12:19] is the sub-list for method output_type
+	5,  // [5:12] is the sub-list for method input_type
 	5,  // [5:5] is the sub-list for extension type_name
 	5,  // [5:5] is the sub-list for extension extendee
 	0,  // [0:5] is the sub-list for field type_name
@@ -1094,7 +1182,7 @@ func file_tube_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tube_peer_v1_peer_proto_rawDesc), len(file_tube_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

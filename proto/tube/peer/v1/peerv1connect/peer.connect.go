@@ -42,6 +42,8 @@ const (
 	PeerServiceJoinProcedure = "/tube.peer.v1.PeerService/Join"
 	// PeerServiceProposeProcedure is the fully-qualified name of the PeerService's Propose RPC.
 	PeerServiceProposeProcedure = "/tube.peer.v1.PeerService/Propose"
+	// PeerServiceNewestProcedure is the fully-qualified name of the PeerService's Newest RPC.
+	PeerServiceNewestProcedure = "/tube.peer.v1.PeerService/Newest"
 	// PeerServiceCopyProcedure is the fully-qualified name of the PeerService's Copy RPC.
 	PeerServiceCopyProcedure = "/tube.peer.v1.PeerService/Copy"
 	// PeerServiceHandOverProcedure is the fully-qualified name of the PeerService's HandOver RPC.
@@ -59,6 +61,9 @@ type PeerServiceClient interface {
 	Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error)
 	// Propose commits a command of the meta log. Only the active master takes it.
 	Propose(context.Context, *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error)
+	// Newest tells up to where the meta log was committed when it was asked. Only the
+	// active master answers, once a majority has said that it still is.
+	Newest(context.Context, *connect.Request[v1.NewestRequest]) (*connect.Response[v1.NewestResponse], error)
 	// Copy brings a replica group's state, and of a partition the batches from an
 	// offset on. Only the group's leader gives it.
 	Copy(context.Context, *connect.Request[v1.CopyRequest]) (*connect.ServerStreamForClient[v1.CopyResponse], error)
@@ -97,6 +102,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Propose")),
 			connect.WithClientOptions(opts...),
 		),
+		newest: connect.NewClient[v1.NewestRequest, v1.NewestResponse](
+			httpClient,
+			baseURL+PeerServiceNewestProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Newest")),
+			connect.WithClientOptions(opts...),
+		),
 		copy: connect.NewClient[v1.CopyRequest, v1.CopyResponse](
 			httpClient,
 			baseURL+PeerServiceCopyProcedure,
@@ -123,6 +134,7 @@ type peerServiceClient struct {
 	greet    *connect.Client[v1.GreetRequest, v1.GreetResponse]
 	join     *connect.Client[v1.JoinRequest, v1.JoinResponse]
 	propose  *connect.Client[v1.ProposeRequest, v1.ProposeResponse]
+	newest   *connect.Client[v1.NewestRequest, v1.NewestResponse]
 	copy     *connect.Client[v1.CopyRequest, v1.CopyResponse]
 	handOver *connect.Client[v1.HandOverRequest, v1.HandOverResponse]
 	members  *connect.Client[v1.MembersRequest, v1.MembersResponse]
@@ -141,6 +153,11 @@ func (c *peerServiceClient) Join(ctx context.Context, req *connect.Request[v1.Jo
 // Propose calls tube.peer.v1.PeerService.Propose.
 func (c *peerServiceClient) Propose(ctx context.Context, req *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error) {
 	return c.propose.CallUnary(ctx, req)
+}
+
+// Newest calls tube.peer.v1.PeerService.Newest.
+func (c *peerServiceClient) Newest(ctx context.Context, req *connect.Request[v1.NewestRequest]) (*connect.Response[v1.NewestResponse], error) {
+	return c.newest.CallUnary(ctx, req)
 }
 
 // Copy calls tube.peer.v1.PeerService.Copy.
@@ -167,6 +184,9 @@ type PeerServiceHandler interface {
 	Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error)
 	// Propose commits a command of the meta log. Only the active master takes it.
 	Propose(context.Context, *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error)
+	// Newest tells up to where the meta log was committed when it was asked. Only the
+	// active master answers, once a majority has said that it still is.
+	Newest(context.Context, *connect.Request[v1.NewestRequest]) (*connect.Response[v1.NewestResponse], error)
 	// Copy brings a replica group's state, and of a partition the batches from an
 	// offset on. Only the group's leader gives it.
 	Copy(context.Context, *connect.Request[v1.CopyRequest], *connect.ServerStream[v1.CopyResponse]) error
@@ -201,6 +221,12 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Propose")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceNewestHandler := connect.NewUnaryHandler(
+		PeerServiceNewestProcedure,
+		svc.Newest,
+		connect.WithSchema(peerServiceMethods.ByName("Newest")),
+		connect.WithHandlerOptions(opts...),
+	)
 	peerServiceCopyHandler := connect.NewServerStreamHandler(
 		PeerServiceCopyProcedure,
 		svc.Copy,
@@ -227,6 +253,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceJoinHandler.ServeHTTP(w, r)
 		case PeerServiceProposeProcedure:
 			peerServiceProposeHandler.ServeHTTP(w, r)
+		case PeerServiceNewestProcedure:
+			peerServiceNewestHandler.ServeHTTP(w, r)
 		case PeerServiceCopyProcedure:
 			peerServiceCopyHandler.ServeHTTP(w, r)
 		case PeerServiceHandOverProcedure:
@@ -252,6 +280,10 @@ func (UnimplementedPeerServiceHandler) Join(context.Context, *connect.Request[v1
 
 func (UnimplementedPeerServiceHandler) Propose(context.Context, *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.PeerService.Propose is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Newest(context.Context, *connect.Request[v1.NewestRequest]) (*connect.Response[v1.NewestResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.PeerService.Newest is not implemented"))
 }
 
 func (UnimplementedPeerServiceHandler) Copy(context.Context, *connect.Request[v1.CopyRequest], *connect.ServerStream[v1.CopyResponse]) error {
