@@ -72,8 +72,11 @@ type Host struct {
 	// recovered is what the checkpoint and the WAL hold of groups that nobody
 	// has added yet.
 	recovered map[record.Group]*recovered
-	ticking   map[*Group]struct{}
-	stopped   bool
+	// removed is, during recovery, where the log says last that a group's replica
+	// was removed.
+	removed map[record.Group]wal.Position
+	ticking map[*Group]struct{}
+	stopped bool
 
 	checkpoint checkpointer
 	ctx        context.Context
@@ -287,7 +290,9 @@ func (h *Host) Drop(id record.Group) error {
 func (h *Host) forget(id record.Group, replica record.ReplicaID) error {
 	done := make(chan error, 1)
 	h.writer.Submit(wal.Batch{Records: []wal.Record{{Kind: wal.KindRemoved, Group: id, Vote: uint64(replica)}}, Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
-	h.single.drain()
+	if !h.single.drain() {
+		return wal.ErrFull // it is queued
+	}
 	return <-done
 }
 
