@@ -69,6 +69,9 @@ func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
 	defer release()
 	w.c.mu.Lock()
 	h := w.c.hosts[to]
+	if w.c.hosts[w.from] == nil { // killed: what it still says is not heard
+		h = nil
+	}
 	cut := w.c.cut[[2]record.NodeID{w.from, to}]
 	w.c.mu.Unlock()
 	if h == nil || cut {

@@ -176,7 +176,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 		return nil, err
 	}
 	g.core, g.kept = core, core.applied
-	g.dirty = r == nil || r.section == nil || core.log.last() > core.log.base
+	g.dirty = r == nil || r.section == nil || r.hard != nil || core.log.last() > core.log.base
 	g.call(func() {
 		if g.core == nil {
 			return // its first turn has failed already
