@@ -80,6 +80,11 @@ type core struct {
 	told, lost []uint64
 	// reads are waiting for raft to confirm that this replica still leads.
 	reads readQueue
+	// confAt is the end of the log when the membership last changed, or when this
+	// replica began to lead if that was later; see confKept. confAsked: an entry
+	// behind it was proposed.
+	confAt    uint64
+	confAsked bool
 	// commitUnsaved: the commit index moved since the hard state was last
 	// written. It rides along with the next write: it needs no fsync of its own.
 	commitUnsaved bool
@@ -362,6 +367,7 @@ func (c *core) observe(soft raft.SoftState, term uint64) {
 	lead := soft.RaftState == raft.StateLeader
 	if lead && (!c.lead || term != c.term) {
 		c.serving = false
+		c.confAt, c.confAsked = c.log.last(), false
 	}
 	if c.lead && (!lead || term != c.term) {
 		c.serving = false
