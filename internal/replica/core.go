@@ -212,12 +212,18 @@ func (c *core) ready() (effects, bool) {
 	}
 	e.reads = rd.ReadStates
 	for _, m := range rd.Messages {
-		switch m.GetTo() {
-		case raft.LocalAppendThread:
+		switch {
+		case m.GetTo() == raft.LocalAppendThread:
 			c.prepareWrite(m, &e)
-		case raft.LocalApplyThread:
+		case m.GetTo() == raft.LocalApplyThread:
 			e.apply = append(e.apply, m.GetEntries()...)
 			e.applied = append(e.applied, m.GetResponses()...)
+		case m.GetType() == raftpb.MsgVote:
+			// Raft would have it sent at once. But a candidate whom the others elect
+			// before its own term is durable, and who then crashes, would be elected in
+			// the same term again, with another log.
+			e.after = append(e.after, m)
+			e.durable = true
 		default:
 			e.messages = append(e.messages, m)
 		}
@@ -266,7 +272,7 @@ func (c *core) prepareWrite(m *raftpb.Message, e *effects) {
 		}
 	}
 	e.after = append(e.after, m.GetResponses()...)
-	e.durable = len(e.after) > 0
+	e.durable = e.durable || len(e.after) > 0
 	if e.last >= e.first && c.commitUnsaved {
 		e.hard = c.log.hard
 	}
