@@ -241,6 +241,9 @@ func startOf(spec Spec, r *recovered) start {
 			s.log.conf = r.members
 		}
 	}
+	if s.log.hard.GetCommit() < s.applied { // written while a copy, now gone, waited for its checkpoint
+		s.log.hard = &raftpb.HardState{Term: new(s.log.hard.GetTerm()), Vote: new(s.log.hard.GetVote()), Commit: new(s.applied)}
+	}
 	for _, sl := range s.log.slots {
 		s.log.loadedBytes += len(sl.payload.data)
 	}
