@@ -60,3 +60,13 @@ func (b *Broker) Recover(ctx context.Context, id record.TopicPartition) error {
 		return ctx.Err()
 	}
 }
+
+// KnownEnd is the offset one past the last record that this node's replica has
+// applied, whoever leads.
+func (b *Broker) KnownEnd(id record.TopicPartition) (record.Offset, bool) {
+	p, ok := b.Partition(id)
+	if !ok {
+		return 0, false
+	}
+	return p.machine.bounds.Load().HighWatermark, true
+}

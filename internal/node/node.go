@@ -228,7 +228,7 @@ func (n *Node) startMasters() error {
 		return err
 	}
 	n.master = master.New(master.Config{
-		Node: n.id().Node, Proposer: metaProposer{n}, Image: n.meta.Image, Settled: n.settled, Logger: n.logger,
+		Node: n.id().Node, Proposer: metaProposer{n}, Image: n.meta.Image, Settled: n.settled, Ends: n.knownEnds, Logger: n.logger,
 		DefaultPartitions: n.cfg.DefaultPartitions, AutoCreateTopics: n.cfg.AutoCreateTopics,
 	})
 	return n.startGroups()

@@ -175,6 +175,18 @@ func (s peerService) HandOver(_ context.Context, req *connect.Request[peerv1.Han
 	return connect.NewResponse(&peerv1.HandOverResponse{}), nil
 }
 
+// End implements peerv1connect.PeerServiceHandler.
+func (s peerService) End(_ context.Context, req *connect.Request[peerv1.EndRequest]) (*connect.Response[peerv1.EndResponse], error) {
+	r := &peerv1.EndResponse{}
+	tp := record.TopicPartition{Partition: record.Partition(req.Msg.GetPartition())}
+	copy(tp.Topic[:], req.Msg.GetTopic())
+	if s.n.host.Load() != nil {
+		end, ok := s.n.broker.KnownEnd(tp)
+		r.Hosted, r.End = ok, int64(end)
+	}
+	return connect.NewResponse(r), nil
+}
+
 // Members implements peerv1connect.PeerServiceHandler.
 func (s peerService) Members(ctx context.Context, req *connect.Request[peerv1.MembersRequest]) (*connect.Response[peerv1.MembersResponse], error) {
 	r := &peerv1.MembersResponse{}

@@ -146,3 +146,24 @@ func (n *Node) clusterProblems() []string {
 	}
 	return master.Problems(n.view(&s))
 }
+
+// knownEnds asks the nodes that are there how far their replicas of a partition go.
+func (n *Node) knownEnds(ctx context.Context, tp record.TopicPartition) []master.KnownEnd {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var out []master.KnownEnd
+	ask := connect.NewRequest(&peerv1.EndRequest{Topic: tp.Topic[:], Partition: int32(tp.Partition)})
+	for id := range n.meta.Image().Nodes {
+		var r *connect.Response[peerv1.EndResponse]
+		var err error
+		if id == n.id().Node {
+			r, err = peerService{n: n}.End(ctx, ask)
+		} else if c, cerr := n.peerClient(id); cerr == nil && n.alive(id) {
+			r, err = c.End(ctx, ask)
+		}
+		if err == nil && r != nil && r.Msg.GetHosted() {
+			out = append(out, master.KnownEnd{Node: id, End: record.Offset(r.Msg.GetEnd()), At: time.Now(), Alive: true})
+		}
+	}
+	return out
+}

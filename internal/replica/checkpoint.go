@@ -155,7 +155,9 @@ func (h *Host) everyGroup() (running []*Group, unclaimed map[record.Group]*recov
 func (h *Host) Sync() error {
 	done := make(chan error, 1)
 	h.writer.Submit(wal.Batch{Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
-	h.single.drain()
+	if !h.single.drain() {
+		return wal.ErrFull
+	}
 	return <-done
 }
 
@@ -163,7 +165,9 @@ func (h *Host) Sync() error {
 func (h *Host) barrier() error {
 	done := make(chan error, 1)
 	h.writer.Submit(wal.Batch{Done: func(_ []wal.Position, err error) { done <- err }})
-	h.single.drain()
+	if !h.single.drain() {
+		return wal.ErrFull
+	}
 	return <-done
 }
 

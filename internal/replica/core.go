@@ -80,6 +80,11 @@ type core struct {
 	told, lost []uint64
 	// reads are waiting for raft to confirm that this replica still leads.
 	reads readQueue
+	// confAt is the end of the log when the membership last changed, or when this
+	// replica began to lead if that was later; see confKept. confAsked: an entry
+	// behind it was proposed.
+	confAt    uint64
+	confAsked bool
 	// commitUnsaved: the commit index moved since the hard state was last
 	// written. It rides along with the next write: it needs no fsync of its own.
 	commitUnsaved bool
@@ -207,12 +212,18 @@ func (c *core) ready() (effects, bool) {
 	}
 	e.reads = rd.ReadStates
 	for _, m := range rd.Messages {
-		switch m.GetTo() {
-		case raft.LocalAppendThread:
+		switch {
+		case m.GetTo() == raft.LocalAppendThread:
 			c.prepareWrite(m, &e)
-		case raft.LocalApplyThread:
+		case m.GetTo() == raft.LocalApplyThread:
 			e.apply = append(e.apply, m.GetEntries()...)
 			e.applied = append(e.applied, m.GetResponses()...)
+		case m.GetType() == raftpb.MsgVote:
+			// Raft would have it sent at once. But a candidate whom the others elect
+			// before its own term is durable, and who then crashes, would be elected in
+			// the same term again, with another log.
+			e.after = append(e.after, m)
+			e.durable = true
 		default:
 			e.messages = append(e.messages, m)
 		}
@@ -261,7 +272,7 @@ func (c *core) prepareWrite(m *raftpb.Message, e *effects) {
 		}
 	}
 	e.after = append(e.after, m.GetResponses()...)
-	e.durable = len(e.after) > 0
+	e.durable = e.durable || len(e.after) > 0
 	if e.last >= e.first && c.commitUnsaved {
 		e.hard = c.log.hard
 	}
@@ -362,6 +373,7 @@ func (c *core) observe(soft raft.SoftState, term uint64) {
 	lead := soft.RaftState == raft.StateLeader
 	if lead && (!c.lead || term != c.term) {
 		c.serving = false
+		c.confAt, c.confAsked = c.log.last(), false
 	}
 	if c.lead && (!lead || term != c.term) {
 		c.serving = false

@@ -78,8 +78,11 @@ type Host struct {
 	// recovered is what the checkpoint and the WAL hold of groups that nobody
 	// has added yet.
 	recovered map[record.Group]*recovered
-	ticking   map[*Group]struct{}
-	stopped   bool
+	// removed is, during recovery, where the log says last that a group's replica
+	// was removed.
+	removed map[record.Group]wal.Position
+	ticking map[*Group]struct{}
+	stopped bool
 
 	checkpoint checkpointer
 	ctx        context.Context
@@ -184,7 +187,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 		return nil, err
 	}
 	g.core, g.kept = core, core.applied
-	g.dirty = r == nil || r.section == nil || core.log.last() > core.log.base
+	g.dirty = r == nil || r.section == nil || r.hard != nil || core.log.last() > core.log.base
 	g.call(func() {
 		if g.core == nil {
 			return // its first turn has failed already
@@ -237,6 +240,9 @@ func startOf(spec Spec, r *recovered) start {
 		if r.members != nil {
 			s.log.conf = r.members
 		}
+	}
+	if s.log.hard.GetCommit() < s.applied { // written while a copy, now gone, waited for its checkpoint
+		s.log.hard = &raftpb.HardState{Term: new(s.log.hard.GetTerm()), Vote: new(s.log.hard.GetVote()), Commit: new(s.applied)}
 	}
 	for _, sl := range s.log.slots {
 		s.log.loadedBytes += len(sl.payload.data)
@@ -319,7 +325,9 @@ func (h *Host) Drop(id record.Group) error {
 func (h *Host) forget(id record.Group, replica record.ReplicaID) error {
 	done := make(chan error, 1)
 	h.writer.Submit(wal.Batch{Records: []wal.Record{{Kind: wal.KindRemoved, Group: id, Vote: uint64(replica)}}, Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
-	h.single.drain()
+	if !h.single.drain() {
+		return wal.ErrFull // it is queued
+	}
 	return <-done
 }
 

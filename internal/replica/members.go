@@ -31,6 +31,22 @@ func (c *core) applyConfChange(en *raftpb.Entry) {
 		cc = &v2
 	}
 	c.log.conf = c.rn.ApplyConfChange(cc)
+	c.confAt, c.confAsked = c.log.last(), false
+}
+
+// confKept reports whether a majority of the present members knows durably that
+// the membership is in force. Before, they could all restart with the one before,
+// as commit indexes are written along with later entries, and would need those
+// that were to go. It is so once an entry is committed that was proposed after the
+// change was: who writes it writes with it how far the log was committed.
+func (c *core) confKept() bool {
+	if c.applied > c.confAt {
+		return true
+	}
+	if !c.confAsked {
+		c.confAsked = c.rn.Propose(nil) == nil
+	}
+	return false
 }
 
 // Member is one replica of a group as its leader sees it.
@@ -94,7 +110,8 @@ const nearlyThere = 1000
 // voters, and others as learners, if any are wanted: what is missing is added as a
 // learner, caught-up learners become voters, and what is too many goes, both in one
 // joint change. It may be called again and again, by whoever leads: it looks only
-// at what is. done: there is nothing left to do. Errors: ErrNotLeader, ErrStopped.
+// at what is. done: there is nothing left to do, and nobody who went is needed any
+// more. Errors: ErrNotLeader, ErrStopped.
 func (g *Group) Drive(ctx context.Context, voters, learners []record.ReplicaID) (done bool, err error) {
 	type answer struct {
 		done bool
@@ -166,7 +183,7 @@ func (c *core) drive(voters, learners []record.ReplicaID) (done bool, err error)
 	}
 	switch {
 	case len(swap) == 0:
-		return true, nil
+		return c.confKept(), nil
 	case !ready:
 		return false, nil
 	case !c.majorityOf(voters):

@@ -87,6 +87,8 @@ func (h *Host) recover() error {
 	}
 	h.checkpoint.seq = seq
 	h.recovered = make(map[record.Group]*recovered, len(sections))
+	h.removed = map[record.Group]wal.Position{}
+	defer func() { h.removed = nil }()
 	for id, s := range sections {
 		r := &recovered{section: s, damage: s.damaged}
 		h.recovered[id] = r
@@ -128,11 +130,12 @@ func (h *Host) replay(rec wal.Record) error {
 			}
 		}
 	case wal.KindRemoved:
-		if r.section == nil || r.section.damaged == nil && uint64(r.section.replica) == rec.Vote {
+		h.removed[rec.Group] = rec.Position
+		if r.section == nil || r.section.damaged == nil && uint64(r.section.replica) <= rec.Vote {
 			delete(h.recovered, rec.Group)
 			break
 		}
-		// The checkpoint is newer, and has the replica that came after.
+		// The checkpoint is newer, and has a replica that came after: ids only grow.
 		h.recovered[rec.Group] = &recovered{section: r.section, damage: r.section.damaged}
 	}
 	return nil
@@ -185,6 +188,9 @@ func (h *Host) judge(rec wal.Recovery) error {
 			return fmt.Errorf("replica: %w: it cannot be told which partitions it held; restore this node from a backup", d)
 		}
 		h.cfg.Logger.Error("write-ahead log is damaged", "group", d.Group, "err", d)
+		if d.Position().Before(h.removed[d.Group]) {
+			continue // it was of a replica that is gone
+		}
 		// It says more than that entries are missing.
 		if r := h.recovered[d.Group]; r != nil && (r.section == nil || r.section.damaged == nil) {
 			r.damage = d

@@ -188,12 +188,9 @@ func (s *Single) runNow() {
 	}
 }
 
-// drain writes and syncs what was just submitted.
-func (s *Single) drain() {
-	if s != nil {
-		s.WAL.Drain()
-	}
-}
+// drain writes and syncs what was just submitted; it reports false if the disk is
+// too full for that.
+func (s *Single) drain() bool { return s == nil || s.WAL.Drain() }
 
 func (s *Single) settlers() int {
 	if s != nil {

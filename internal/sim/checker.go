@@ -60,6 +60,9 @@ func newChecker(c *cluster) *checker {
 
 func (k *checker) fail(format string, args ...any) {
 	k.err = fmt.Errorf(format, args...)
+	if debugEnd != nil && k.c.cfg.Print != nil {
+		debugEnd(k.c)
+	}
 	k.c.log("VIOLATION: %v", k.err)
 	panic(violation{})
 }

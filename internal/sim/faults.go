@@ -176,14 +176,22 @@ func (f *faults) hungDisk() bool {
 	return true
 }
 
+func (n *node) setFull(full bool) {
+	n.full = full
+	n.disk.SetCapacity(0)
+	if full {
+		n.disk.SetCapacity(1)
+	}
+}
+
 func (f *faults) diskFull() bool {
 	n := f.victim()
 	if n == nil {
 		return false
 	}
 	f.c.log("n%d has a full disk", n.id)
-	n.disk.SetCapacity(1)
-	f.during(f.c.between(500*time.Millisecond, 8*time.Second), func() { n.disk.SetCapacity(0) })
+	n.setFull(true)
+	f.during(f.c.between(500*time.Millisecond, 8*time.Second), func() { n.setFull(false) })
 	return true
 }
 
@@ -220,11 +228,10 @@ func (f *faults) mayLose(n *node) bool {
 // loses marks a node as one whose disk lost something.
 func (f *faults) loses(n *node) { f.lossy, n.suspect = n, true }
 
-// settled is called when a group has the members it should have, or a node has
-// found all of its replicas whole: if everything is, disks may be lost again.
-func (f *faults) settled() {
-	n := f.lossy
-	if n == nil || !n.up || n.dying || len(n.here) == 0 {
+// whole is called when a node has made a checkpoint: if its replicas are sound
+// and every group has the members it should have, disks may be lost again.
+func (f *faults) whole(n *node) {
+	if n != f.lossy || n.dying {
 		return
 	}
 	for _, t := range f.c.teams {
@@ -445,7 +452,7 @@ func (c *cluster) heal() {
 		n.fastDisk()
 		n.tick, n.fuse = 100*time.Millisecond, 0
 		n.pausedUntil = min(n.pausedUntil, c.now)
-		n.disk.SetCapacity(0)
+		n.setFull(false)
 		if n == c.absent || hung || n.up { // started anew, so that no fault is left in it
 			n.crash(vfs.CrashRandom)
 		}

@@ -44,6 +44,7 @@ type node struct {
 	stamp int
 	// suspect: the disk lost something that was synced; see faults.mayLose.
 	suspect bool
+	full    bool // nothing may be added to the disk
 	// broken is how often a start failed in a row.
 	broken int
 	held   *vfs.Mem // an old image, kept to be put back
@@ -104,6 +105,9 @@ func (n *node) start() {
 		c.faults.count("crash while starting")
 	}
 	c.log("n%d starts, life %d", n.id, n.life)
+	if debugDisk != nil && c.cfg.Print != nil {
+		debugDisk(n)
+	}
 	host, err := replica.OpenSingle(replica.Config{
 		FS: n.faulty, Dir: "d", Logger: slog.New(slog.DiscardHandler), Transport: wire{n},
 		WAL:    wal.Config{FileBytes: 256 << 10, FirstFileBytes: 64 << 10, MaxSpares: 2},
@@ -134,7 +138,6 @@ func (n *node) start() {
 		c.check.inspect(n)
 		n.drive()
 		n.host.WAL.Mark()
-		c.faults.settled()
 	})
 	n.every(func() time.Duration { return c.between(200*time.Millisecond, time.Second) }, func() {
 		if n.host.Written()-n.checkpointed > 200<<10 || n.host.CheckpointWanted() || c.oneIn(6) {
@@ -291,6 +294,7 @@ func (n *node) checkpoint() {
 				n.c.log("n%d checkpoint: %v", n.id, err)
 				if err == nil {
 					n.c.faults.count("checkpoint")
+					n.c.faults.whole(n)
 				}
 			})
 		})
@@ -325,7 +329,7 @@ func (n *node) reconcile() {
 	for _, t := range n.c.teams {
 		want := t.at(n.id)
 		h := n.here[t.id]
-		if h != nil && h.id != want {
+		if h != nil && h.id != want && !n.full {
 			n.c.log("n%d drops replica %d of g%d", n.id, h.id, t.id)
 			delete(n.here, t.id)
 			if err := h.machine.remove(); err != nil && !n.dying {
@@ -390,3 +394,6 @@ func (n *node) empty() {
 		t.replace(n.id)
 	}
 }
+
+var debugDisk func(*node)
+var debugEnd func(*cluster)

@@ -161,7 +161,6 @@ func (n *node) drive() {
 					}
 				}
 			})
-			n.c.faults.settled()
 		}
 	}
 }

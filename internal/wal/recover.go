@@ -31,6 +31,9 @@ func (e *CorruptionError) Error() string {
 	return fmt.Sprintf("write-ahead log %s is damaged at offset %d%s: %v", e.File, e.Offset, whose, e.Cause)
 }
 
+// Position is where the damage is.
+func (e *CorruptionError) Position() Position { return e.at }
+
 func (e *CorruptionError) Unwrap() error { return e.Cause }
 
 // Recovery says what Open found.

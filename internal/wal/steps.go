@@ -111,14 +111,16 @@ func (s *Steps) Mark() {
 	}
 }
 
-// Drain writes and syncs everything that was submitted; on a full disk it gives up.
-func (s *Steps) Drain() {
-	for s.Waiting() || s.Unsynced() {
+// Drain writes and syncs everything that was submitted; it reports false if the
+// disk is too full for that.
+func (s *Steps) Drain() bool {
+	for len(s.pending) > 0 || s.written {
 		s.Sync()
 		if s.Write(); s.blocked {
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // Close drains, leaves a last mark and closes the log.

@@ -819,6 +819,110 @@ func (*HandOverResponse) Descriptor() ([]byte, []int) {
 	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
+type EndRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         []byte                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"` // id
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndRequest) Reset() {
+	*x = EndRequest{}
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndRequest) ProtoMessage() {}
+
+func (x *EndRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndRequest.ProtoReflect.Descriptor instead.
+func (*EndRequest) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *EndRequest) GetTopic() []byte {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *EndRequest) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+type EndResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hosted        bool                   `protobuf:"varint,1,opt,name=hosted,proto3" json:"hosted,omitempty"`
+	End           int64                  `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"` // one past the last record that is committed as it knows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndResponse) Reset() {
+	*x = EndResponse{}
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndResponse) ProtoMessage() {}
+
+func (x *EndResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndResponse.ProtoReflect.Descriptor instead.
+func (*EndResponse) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *EndResponse) GetHosted() bool {
+	if x != nil {
+		return x.Hosted
+	}
+	return false
+}
+
+func (x *EndResponse) GetEnd() int64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
 type MembersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Groups        []uint64               `protobuf:"varint,1,rep,packed,name=groups,proto3" json:"groups,omitempty"` // none: all that are led here
@@ -828,7 +932,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +944,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +957,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MembersRequest) GetGroups() []uint64 {
@@ -872,7 +976,7 @@ type MembersResponse struct {
 
 func (x *MembersResponse) Reset() {
 	*x = MembersResponse{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +988,7 @@ func (x *MembersResponse) String() string {
 func (*MembersResponse) ProtoMessage() {}
 
 func (x *MembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1001,7 @@ func (x *MembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResponse.ProtoReflect.Descriptor instead.
 func (*MembersResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MembersResponse) GetGroups() []*GroupMembers {
@@ -918,7 +1022,7 @@ type GroupMembers struct {
 
 func (x *GroupMembers) Reset() {
 	*x = GroupMembers{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1034,7 @@ func (x *GroupMembers) String() string {
 func (*GroupMembers) ProtoMessage() {}
 
 func (x *GroupMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1047,7 @@ func (x *GroupMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMembers.ProtoReflect.Descriptor instead.
 func (*GroupMembers) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GroupMembers) GetGroup() uint64 {
@@ -979,7 +1083,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1095,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_tube_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1108,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_tube_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Member) GetReplica() uint64 {
@@ -1087,7 +1191,14 @@ const file_tube_peer_v1_peer_proto_rawDesc = "" +
 	"\bHandOver\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\x04R\x05group\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\x04R\areplica\"\x12\n" +
-	"\x10HandOverResponse\"(\n" +
+	"\x10HandOverResponse\"@\n" +
+	"\n" +
+	"EndRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\fR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\"7\n" +
+	"\vEndResponse\x12\x16\n" +
+	"\x06hosted\x18\x01 \x01(\bR\x06hosted\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\x03R\x03end\"(\n" +
 	"\x0eMembersRequest\x12\x16\n" +
 	"\x06groups\x18\x01 \x03(\x04R\x06groups\"E\n" +
 	"\x0fMembersResponse\x122\n" +
@@ -1100,14 +1211,15 @@ const file_tube_peer_v1_peer_proto_rawDesc = "" +
 	"\areplica\x18\x01 \x01(\x04R\areplica\x12\x14\n" +
 	"\x05voter\x18\x02 \x01(\bR\x05voter\x12\x14\n" +
 	"\x05match\x18\x03 \x01(\x04R\x05match\x12\x18\n" +
-	"\acurrent\x18\x04 \x01(\bR\acurrent2\xef\x03\n" +
+	"\acurrent\x18\x04 \x01(\bR\acurrent2\xab\x04\n" +
 	"\vPeerService\x12@\n" +
 	"\x05Greet\x12\x1a.tube.peer.v1.GreetRequest\x1a\x1b.tube.peer.v1.GreetResponse\x12=\n" +
 	"\x04Join\x12\x19.tube.peer.v1.JoinRequest\x1a\x1a.tube.peer.v1.JoinResponse\x12F\n" +
 	"\aPropose\x12\x1c.tube.peer.v1.ProposeRequest\x1a\x1d.tube.peer.v1.ProposeResponse\x12C\n" +
 	"\x06Newest\x12\x1b.tube.peer.v1.NewestRequest\x1a\x1c.tube.peer.v1.NewestResponse\x12?\n" +
 	"\x04Copy\x12\x19.tube.peer.v1.CopyRequest\x1a\x1a.tube.peer.v1.CopyResponse0\x01\x12I\n" +
-	"\bHandOver\x12\x1d.tube.peer.v1.HandOverRequest\x1a\x1e.tube.peer.v1.HandOverResponse\x12F\n" +
+	"\bHandOver\x12\x1d.tube.peer.v1.HandOverRequest\x1a\x1e.tube.peer.v1.HandOverResponse\x12:\n" +
+	"\x03End\x12\x18.tube.peer.v1.EndRequest\x1a\x19.tube.peer.v1.EndResponse\x12F\n" +
 	"\aMembers\x12\x1c.tube.peer.v1.MembersRequest\x1a\x1d.tube.peer.v1.MembersResponseB3Z1github.com/tube-mq/tube/proto/tube/peer/v1;peerv1b\x06proto3"
 
 var (
@@ -1122,7 +1234,7 @@ func file_tube_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_tube_peer_v1_peer_proto_rawDescData
 }
 
-var file_tube_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_tube_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_tube_peer_v1_peer_proto_goTypes = []any{
 	(*NewestRequest)(nil),    // 0: tube.peer.v1.NewestRequest
 	(*NewestResponse)(nil),   // 1: tube.peer.v1.NewestResponse
@@ -1139,33 +1251,37 @@ var file_tube_peer_v1_peer_proto_goTypes = []any{
 	(*HandOverRequest)(nil),  // 12: tube.peer.v1.HandOverRequest
 	(*HandOver)(nil),         // 13: tube.peer.v1.HandOver
 	(*HandOverResponse)(nil), // 14: tube.peer.v1.HandOverResponse
-	(*MembersRequest)(nil),   // 15: tube.peer.v1.MembersRequest
-	(*MembersResponse)(nil),  // 16: tube.peer.v1.MembersResponse
-	(*GroupMembers)(nil),     // 17: tube.peer.v1.GroupMembers
-	(*Member)(nil),           // 18: tube.peer.v1.Member
+	(*EndRequest)(nil),       // 15: tube.peer.v1.EndRequest
+	(*EndResponse)(nil),      // 16: tube.peer.v1.EndResponse
+	(*MembersRequest)(nil),   // 17: tube.peer.v1.MembersRequest
+	(*MembersResponse)(nil),  // 18: tube.peer.v1.MembersResponse
+	(*GroupMembers)(nil),     // 19: tube.peer.v1.GroupMembers
+	(*Member)(nil),           // 20: tube.peer.v1.Member
 }
 var file_tube_peer_v1_peer_proto_depIdxs = []int32{
 	4,  // 0: tube.peer.v1.GreetResponse.nodes:type_name -> tube.peer.v1.Address
 	11, // 1: tube.peer.v1.CopyResponse.head:type_name -> tube.peer.v1.CopyHead
 	13, // 2: tube.peer.v1.HandOverRequest.groups:type_name -> tube.peer.v1.HandOver
-	17, // 3: tube.peer.v1.MembersResponse.groups:type_name -> tube.peer.v1.GroupMembers
-	18, // 4: tube.peer.v1.GroupMembers.members:type_name -> tube.peer.v1.Member
+	19, // 3: tube.peer.v1.MembersResponse.groups:type_name -> tube.peer.v1.GroupMembers
+	20, // 4: tube.peer.v1.GroupMembers.members:type_name -> tube.peer.v1.Member
 	2,  // 5: tube.peer.v1.PeerService.Greet:input_type -> tube.peer.v1.GreetRequest
 	5,  // 6: tube.peer.v1.PeerService.Join:input_type -> tube.peer.v1.JoinRequest
 	7,  // 7: tube.peer.v1.PeerService.Propose:input_type -> tube.peer.v1.ProposeRequest
 	0,  // 8: tube.peer.v1.PeerService.Newest:input_type -> tube.peer.v1.NewestRequest
 	9,  // 9: tube.peer.v1.PeerService.Copy:input_type -> tube.peer.v1.CopyRequest
 	12, // 10: tube.peer.v1.PeerService.HandOver:input_type -> tube.peer.v1.HandOverRequest
-	15, // 11: tube.peer.v1.PeerService.Members:input_type -> tube.peer.v1.MembersRequest
-	3,  // 12: tube.peer.v1.PeerService.Greet:output_type -> tube.peer.v1.GreetResponse
-	6,  // 13: tube.peer.v1.PeerService.Join:output_type -> tube.peer.v1.JoinResponse
-	8,  // 14: tube.peer.v1.PeerService.Propose:output_type -> tube.peer.v1.ProposeResponse
-	1,  // 15: tube.peer.v1.PeerService.Newest:output_type -> tube.peer.v1.NewestResponse
-	10, // 16: tube.peer.v1.PeerService.Copy:output_type -> tube.peer.v1.CopyResponse
-	14, // 17: tube.peer.v1.PeerService.HandOver:output_type -> tube.peer.v1.HandOverResponse
-	16, // 18: tube.peer.v1.PeerService.Members:output_type -> tube.peer.v1.MembersResponse
-	12, // [12:19] is the sub-list for method output_type
-	5,  // [5:12] is the sub-list for method input_type
+	15, // 11: tube.peer.v1.PeerService.End:input_type -> tube.peer.v1.EndRequest
+	17, // 12: tube.peer.v1.PeerService.Members:input_type -> tube.peer.v1.MembersRequest
+	3,  // 13: tube.peer.v1.PeerService.Greet:output_type -> tube.peer.v1.GreetResponse
+	6,  // 14: tube.peer.v1.PeerService.Join:output_type -> tube.peer.v1.JoinResponse
+	8,  // 15: tube.peer.v1.PeerService.Propose:output_type -> tube.peer.v1.ProposeResponse
+	1,  // 16: tube.peer.v1.PeerService.Newest:output_type -> tube.peer.v1.NewestResponse
+	10, // 17: tube.peer.v1.PeerService.Copy:output_type -> tube.peer.v1.CopyResponse
+	14, // 18: tube.peer.v1.PeerService.HandOver:output_type -> tube.peer.v1.HandOverResponse
+	16, // 19: tube.peer.v1.PeerService.End:output_type -> tube.peer.v1.EndResponse
+	18, // 20: tube.peer.v1.PeerService.Members:output_type -> tube.peer.v1.MembersResponse
+	13, // [13:21] is the sub-list for method output_type
+	5,  // [5:13] is the sub-list for method input_type
 	5,  // [5:5] is the sub-list for extension type_name
 	5,  // [5:5] is the sub-list for extension extendee
 	0,  // [0:5] is the sub-list for field type_name
@@ -1182,7 +1298,7 @@ func file_tube_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tube_peer_v1_peer_proto_rawDesc), len(file_tube_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -48,6 +48,8 @@ const (
 	PeerServiceCopyProcedure = "/tube.peer.v1.PeerService/Copy"
 	// PeerServiceHandOverProcedure is the fully-qualified name of the PeerService's HandOver RPC.
 	PeerServiceHandOverProcedure = "/tube.peer.v1.PeerService/HandOver"
+	// PeerServiceEndProcedure is the fully-qualified name of the PeerService's End RPC.
+	PeerServiceEndProcedure = "/tube.peer.v1.PeerService/End"
 	// PeerServiceMembersProcedure is the fully-qualified name of the PeerService's Members RPC.
 	PeerServiceMembersProcedure = "/tube.peer.v1.PeerService/Members"
 )
@@ -69,6 +71,8 @@ type PeerServiceClient interface {
 	Copy(context.Context, *connect.Request[v1.CopyRequest]) (*connect.ServerStreamForClient[v1.CopyResponse], error)
 	// HandOver asks that other replicas lead groups that this node leads.
 	HandOver(context.Context, *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error)
+	// End tells how far this node's replica of a partition goes, whoever leads.
+	End(context.Context, *connect.Request[v1.EndRequest]) (*connect.Response[v1.EndResponse], error)
 	// Members tells how far the replicas of groups are that this node leads.
 	Members(context.Context, *connect.Request[v1.MembersRequest]) (*connect.Response[v1.MembersResponse], error)
 }
@@ -120,6 +124,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("HandOver")),
 			connect.WithClientOptions(opts...),
 		),
+		end: connect.NewClient[v1.EndRequest, v1.EndResponse](
+			httpClient,
+			baseURL+PeerServiceEndProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("End")),
+			connect.WithClientOptions(opts...),
+		),
 		members: connect.NewClient[v1.MembersRequest, v1.MembersResponse](
 			httpClient,
 			baseURL+PeerServiceMembersProcedure,
@@ -137,6 +147,7 @@ type peerServiceClient struct {
 	newest   *connect.Client[v1.NewestRequest, v1.NewestResponse]
 	copy     *connect.Client[v1.CopyRequest, v1.CopyResponse]
 	handOver *connect.Client[v1.HandOverRequest, v1.HandOverResponse]
+	end      *connect.Client[v1.EndRequest, v1.EndResponse]
 	members  *connect.Client[v1.MembersRequest, v1.MembersResponse]
 }
 
@@ -170,6 +181,11 @@ func (c *peerServiceClient) HandOver(ctx context.Context, req *connect.Request[v
 	return c.handOver.CallUnary(ctx, req)
 }
 
+// End calls tube.peer.v1.PeerService.End.
+func (c *peerServiceClient) End(ctx context.Context, req *connect.Request[v1.EndRequest]) (*connect.Response[v1.EndResponse], error) {
+	return c.end.CallUnary(ctx, req)
+}
+
 // Members calls tube.peer.v1.PeerService.Members.
 func (c *peerServiceClient) Members(ctx context.Context, req *connect.Request[v1.MembersRequest]) (*connect.Response[v1.MembersResponse], error) {
 	return c.members.CallUnary(ctx, req)
@@ -192,6 +208,8 @@ type PeerServiceHandler interface {
 	Copy(context.Context, *connect.Request[v1.CopyRequest], *connect.ServerStream[v1.CopyResponse]) error
 	// HandOver asks that other replicas lead groups that this node leads.
 	HandOver(context.Context, *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error)
+	// End tells how far this node's replica of a partition goes, whoever leads.
+	End(context.Context, *connect.Request[v1.EndRequest]) (*connect.Response[v1.EndResponse], error)
 	// Members tells how far the replicas of groups are that this node leads.
 	Members(context.Context, *connect.Request[v1.MembersRequest]) (*connect.Response[v1.MembersResponse], error)
 }
@@ -239,6 +257,12 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("HandOver")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceEndHandler := connect.NewUnaryHandler(
+		PeerServiceEndProcedure,
+		svc.End,
+		connect.WithSchema(peerServiceMethods.ByName("End")),
+		connect.WithHandlerOptions(opts...),
+	)
 	peerServiceMembersHandler := connect.NewUnaryHandler(
 		PeerServiceMembersProcedure,
 		svc.Members,
@@ -259,6 +283,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceCopyHandler.ServeHTTP(w, r)
 		case PeerServiceHandOverProcedure:
 			peerServiceHandOverHandler.ServeHTTP(w, r)
+		case PeerServiceEndProcedure:
+			peerServiceEndHandler.ServeHTTP(w, r)
 		case PeerServiceMembersProcedure:
 			peerServiceMembersHandler.ServeHTTP(w, r)
 		default:
@@ -292,6 +318,10 @@ func (UnimplementedPeerServiceHandler) Copy(context.Context, *connect.Request[v1
 
 func (UnimplementedPeerServiceHandler) HandOver(context.Context, *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.PeerService.HandOver is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) End(context.Context, *connect.Request[v1.EndRequest]) (*connect.Response[v1.EndResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.PeerService.End is not implemented"))
 }
 
 func (UnimplementedPeerServiceHandler) Members(context.Context, *connect.Request[v1.MembersRequest]) (*connect.Response[v1.MembersResponse], error) {
