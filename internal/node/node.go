@@ -84,6 +84,11 @@ func Start(ctx context.Context, cfg *config.Config, version string, logger *slog
 		boot: uuid.NewString(), copies: &throttle{},
 	}
 	if err := n.start(ctx); err != nil {
+		if n.http != nil {
+			stop, cancel := context.WithTimeout(context.Background(), time.Second)
+			_ = n.http.Stop(stop)
+			cancel()
+		}
 		n.release()
 		return nil, err
 	}
