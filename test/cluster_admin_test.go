@@ -18,7 +18,7 @@ import (
 // what was acknowledged holds, on every node, and nothing is half done.
 func TestTopicsChangeWhileMastersDie(t *testing.T) {
 	c := newCluster(t, 3)
-	const workers, rounds = 3, 3
+	const workers, rounds = 3, 2
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var mu sync.Mutex

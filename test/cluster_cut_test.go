@@ -46,7 +46,7 @@ func TestMinorityCutOffAcknowledgesNothing(t *testing.T) {
 	}
 
 	c.net.pull(id)
-	c.node(id).started = false
+	c.node(id).away = true
 	at := time.Now()
 	var delivered atomic.Int64
 	const sent = 50
@@ -84,7 +84,7 @@ func TestMinorityCutOffAcknowledgesNothing(t *testing.T) {
 		t.Error("the node that is cut off is not alive any more")
 	}
 	c.net.plug(id)
-	c.node(id).started = true
+	c.node(id).away = false
 	if err := producer.Flush(timeout(t, 30*time.Second)); err != nil {
 		t.Errorf("the client that was cut off: %v; %d of %d delivered", err, delivered.Load(), sent)
 	}
@@ -138,7 +138,7 @@ func TestOneWayCutsStopNobodyForLong(t *testing.T) {
 			took = c.firstWrite(p, 0, at)
 		}
 		ok, tries := 0, 0
-		for until := time.Now().Add(3 * time.Second); time.Now().Before(until); tries++ {
+		for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); tries++ {
 			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 			if p.write(ctx, c, c.order[tries%3], 0) == nil {
 				ok++
@@ -153,7 +153,7 @@ func TestOneWayCutsStopNobodyForLong(t *testing.T) {
 		again := c.firstWrite(p, 0, healed)
 		t.Logf("%s: writes after %v, then %d of %d tries; after healing %v", cut.name, took.Round(time.Millisecond), ok, tries, again.Round(time.Millisecond))
 		if !isRing && ok == 0 {
-			t.Errorf("%s: no write in three seconds", cut.name)
+			t.Errorf("%s: no write in a second and a half", cut.name)
 		}
 		c.waitLed("t", 3)
 	}
@@ -167,7 +167,7 @@ func TestFlappingCablesLoseNothing(t *testing.T) {
 	c.createTopic("t", 3)
 	l := c.startLoad("t", 3, lightLoad)
 	l.flowing(100)
-	for i := range 6 {
+	for i := range 4 {
 		id := c.order[i%3]
 		c.net.pull(id)
 		time.Sleep(time.Duration(200+i*300) * time.Millisecond)
@@ -188,11 +188,11 @@ func TestGroupOfACutOffCoordinatorGoesOn(t *testing.T) {
 	g.waitFor(t, 200)
 	id := c.coordinator("g")
 	c.net.pull(id)
-	c.node(id).started = false
+	c.node(id).away = true
 	before := g.commits()
 	eventually(t, 30*time.Second, func() error { return g.committedMore(before + 5) })
 	c.net.plug(id)
-	c.node(id).started = true
+	c.node(id).away = false
 	var done sync.WaitGroup
 	done.Go(l.finish)
 	done.Wait()

@@ -2,7 +2,6 @@ package test
 
 import (
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 )
@@ -33,8 +32,10 @@ func TestClusterForms(t *testing.T) {
 			t.Errorf("node %d ends with %d", id, code)
 		}
 	}
-	if strings.Contains(c.node(1).log.String(), "level=ERROR") {
-		t.Errorf("errors were logged: %s", c.node(1).log)
+	for _, id := range c.order {
+		if c.node(id).log.contains(`"level":"ERROR"`) {
+			t.Errorf("errors were logged: %s", c.node(id).log)
+		}
 	}
 }
 
@@ -52,6 +53,9 @@ func (c *cluster) launchRefused(n *node, because string) {
 	n.started = false
 	if !n.log.contains(because) {
 		c.t.Errorf("the node does not say %q: %s", because, n.log)
+	}
+	if n.log.contains(`"level":"ERROR"`) {
+		c.t.Errorf("a refusal is no error of the node's: %s", n.log)
 	}
 }
 

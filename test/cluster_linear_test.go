@@ -167,7 +167,7 @@ func TestCommittedOffsetsAreLinearizable(t *testing.T) {
 	c.createTopic("t", 4)
 	h := &history{began: time.Now()}
 	var values atomic.Int64
-	kills := 6
+	kills := 3
 	if testing.Short() {
 		kills = 2
 	}
@@ -274,7 +274,7 @@ func TestTopicSettingsAreLinearizable(t *testing.T) {
 	}
 	h := &history{began: time.Now()}
 	var values atomic.Int64
-	kills := 6
+	kills := 3
 	if testing.Short() {
 		kills = 2
 	}

@@ -181,7 +181,7 @@ func (l *load) check() {
 func (c *cluster) readAll(topic string, opts ...kgo.Opt) map[int32][]*kgo.Record {
 	c.t.Helper()
 	for _, id := range c.order {
-		if c.nodes[id].started {
+		if c.nodes[id].up() {
 			return c.nodes[id].readAll(topic, opts...)
 		}
 	}

@@ -78,6 +78,9 @@ func (c *cluster) mastersFlag() string {
 	return strings.Join(parts, ",")
 }
 
+// up reports whether a node can be asked.
+func (n *node) up() bool { return n.started && !n.away }
+
 func (c *cluster) node(id int) *node { return c.nodes[id] }
 
 // launch starts processes and does not wait.
@@ -194,7 +197,7 @@ func (c *cluster) waitLed(topic string, partitions int) {
 	c.t.Helper()
 	eventually(c.t, 20*time.Second, func() error {
 		for _, id := range c.order {
-			if !c.nodes[id].started {
+			if !c.nodes[id].up() {
 				continue
 			}
 			d, err := c.metadata(id, topic)
@@ -205,7 +208,7 @@ func (c *cluster) waitLed(topic string, partitions int) {
 				return fmt.Errorf("node %d knows %d partitions of %s, want %d", id, len(d.Partitions), topic, partitions)
 			}
 			for _, p := range d.Partitions {
-				if p.Leader < 0 || !c.nodes[int(p.Leader)].started {
+				if p.Leader < 0 || !c.nodes[int(p.Leader)].up() {
 					return fmt.Errorf("node %d says that node %d leads partition %d", id, p.Leader, p.Partition)
 				}
 			}
@@ -221,7 +224,7 @@ func (c *cluster) leader(topic string, partition int32) int {
 	eventually(c.t, 20*time.Second, func() error {
 		leader = -1
 		for _, id := range c.order {
-			if !c.nodes[id].started {
+			if !c.nodes[id].up() {
 				continue
 			}
 			d, err := c.metadata(id, topic)
@@ -234,7 +237,7 @@ func (c *cluster) leader(topic string, partition int32) int {
 			}
 			leader = int(p.Leader)
 		}
-		if leader < 0 || !c.nodes[leader].started {
+		if leader < 0 || !c.nodes[leader].up() {
 			return fmt.Errorf("node %d leads, which does not run", leader)
 		}
 		return nil
@@ -248,7 +251,7 @@ func (c *cluster) controller() int {
 	controller := -1
 	eventually(c.t, 20*time.Second, func() error {
 		for _, id := range c.order {
-			if !c.nodes[id].started {
+			if !c.nodes[id].up() {
 				continue
 			}
 			adm, done := c.admin(id)
@@ -257,7 +260,7 @@ func (c *cluster) controller() int {
 			if err != nil {
 				return err
 			}
-			if m.Controller < 0 || !c.nodes[int(m.Controller)].started {
+			if m.Controller < 0 || !c.nodes[int(m.Controller)].up() {
 				return fmt.Errorf("node %d says the active master is node %d", id, m.Controller)
 			}
 			controller = int(m.Controller)

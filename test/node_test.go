@@ -61,6 +61,7 @@ type node struct {
 	kafka, http, peer string // host:port
 	started           bool
 	prefix            []string // runs the program somewhere else, see network
+	away              bool     // runs, but is paused or cut off
 
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd has ended
