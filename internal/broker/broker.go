@@ -36,6 +36,8 @@ type Config struct {
 	ProducerExpiry    time.Duration // after which a quiet producer is forgotten: 24 h
 	MaxProducers      int           // remembered per partition: 50,000
 
+	// Passive: nothing is done in the background, for simulation; see passive.go.
+	Passive bool
 	// OnFail is told once when a write or fsync failed: the node must stop.
 	OnFail func(error)
 	// OnLead is told when leadership of a partition changed as seen here. It must
@@ -120,6 +122,9 @@ func New(cfg Config) (*Broker, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop = cancel
+	if cfg.Passive {
+		return b, nil
+	}
 	b.flusher.start(1)
 	b.done.Go(func() { b.retentionLoop(ctx) })
 	b.done.Go(func() { b.sweepLoop(ctx) })

@@ -56,7 +56,9 @@ func (es epochs) append(b []byte) []byte {
 	return b
 }
 
+// restore puts what append wrote in the place of what is there.
 func (es *epochs) restore(r *reader) {
+	*es = nil
 	for range r.u32() {
 		e := epochStart{record.Epoch(r.u32()), record.Offset(r.u64())}
 		if n := len(*es); n > 0 && ((*es)[n-1].epoch >= e.epoch || (*es)[n-1].start > e.start) {

@@ -181,6 +181,10 @@ func (p *Partition) Read(req ReadRequest) (ReadResult, error) {
 	if err := p.serving(req.LeaderEpoch); err != nil {
 		return ReadResult{}, err
 	}
+	return p.read(req)
+}
+
+func (p *Partition) read(req ReadRequest) (ReadResult, error) {
 	b := *p.machine.bounds.Load()
 	limit := b.HighWatermark
 	if req.Committed {

@@ -145,8 +145,10 @@ func (ps *producers) append(b []byte) []byte {
 	return b
 }
 
-// restore reads what append wrote, from the whole of r.
+// restore puts what append wrote in the place of what is there.
 func (ps *producers) restore(r *reader) {
+	clear(ps.byID)
+	ps.order.Init()
 	for range r.u32() {
 		p := &producer{id: record.ProducerID(r.u64()), epoch: int16(r.u16()), lastMillis: int64(r.u64())}
 		n := int(r.u8())

@@ -60,9 +60,6 @@ func newChecker(c *cluster) *checker {
 
 func (k *checker) fail(format string, args ...any) {
 	k.err = fmt.Errorf(format, args...)
-	if debugEnd != nil && k.c.cfg.Print != nil {
-		debugEnd(k.c)
-	}
 	k.c.log("VIOLATION: %v", k.err)
 	panic(violation{})
 }
@@ -108,9 +105,6 @@ func (k *checker) sent(n *node, body []byte) {
 		}
 	}
 }
-
-func (k *checker) started(*node) {}
-func (k *checker) died(*node)    {}
 
 // joined compares what a start found with what the replica has promised.
 func (k *checker) joined(n *node, h *hosted) {

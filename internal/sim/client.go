@@ -138,7 +138,7 @@ func (k *client) read() {
 				if err != nil || n.dying || n.life != life {
 					return
 				}
-				list, err := h.machine.read()
+				list, err := h.machine.read(false)
 				c.log("n%d reads %d of g%d: %v", n.id, len(list), t.id, err)
 				if err == nil {
 					c.faults.count("read behind a barrier")

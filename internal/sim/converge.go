@@ -38,12 +38,17 @@ func (c *cluster) converge() {
 		c.check.fail("not the same everywhere %v after healing: %s", toConverge, why)
 	}
 	for _, t := range c.teams {
-		n := t.leader()
-		list, err := n.here[t.id].machine.read()
-		if err != nil {
-			c.check.fail("group %d cannot be read: %v", t.id, err)
+		for _, n := range c.nodes {
+			h := n.here[t.id]
+			if !n.up || h == nil || h.id != t.at(n.id) {
+				continue
+			}
+			list, err := h.machine.read(true)
+			if err != nil {
+				c.check.fail("replica %d of group %d on node %d cannot be read: %v", h.id, t.id, n.id, err)
+			}
+			c.check.read(t, list, c.check.ackedOf(t))
 		}
-		c.check.read(t, list, c.check.ackedOf(t))
 	}
 	for _, n := range c.nodes {
 		if n.up {

@@ -24,31 +24,34 @@ type faults struct {
 type fault struct {
 	name string
 	do   func(*faults) bool // false: not now
+	rare bool
 }
 
 // kinds of faults; a run has each with a weight of its own.
 var kinds = []fault{
-	{"crash", (*faults).crash},
-	{"crash at a change of the disk", (*faults).crashAtChange},
-	{"crash of all", (*faults).crashAll},
-	{"pause", (*faults).pause},
-	{"slow disk", (*faults).slowDisk},
-	{"hung disk", (*faults).hungDisk},
-	{"disk full", (*faults).diskFull},
-	{"write failed", (*faults).writeFailed},
-	{"fsync failed", (*faults).syncFailed},
-	{"bit rot in the write-ahead log", (*faults).rotWAL},
-	{"bit rot in a checkpoint", (*faults).rotCheckpoint},
-	{"empty disk", (*faults).emptyDisk},
-	{"old disk image", (*faults).oldDisk},
-	{"cut one way", (*faults).cutOneWay},
-	{"node isolated", (*faults).isolate},
-	{"network split", (*faults).split},
-	{"bad network", (*faults).badNetwork},
-	{"clock rate", (*faults).clockRate},
-	{"clock jump", (*faults).clockJump},
-	{"membership", (*faults).move},
-	{"leadership transfer", (*faults).transfer},
+	{"crash", (*faults).crash, false},
+	{"crash between write and fsync", (*faults).crashUnsynced, false},
+	{"crash at a change of the disk", (*faults).crashAtChange, false},
+	{"crash of all", (*faults).crashAll, false},
+	{"pause", (*faults).pause, false},
+	{"slow disk", (*faults).slowDisk, false},
+	{"hung disk", (*faults).hungDisk, false},
+	{"disk full", (*faults).diskFull, false},
+	{"write failed", (*faults).writeFailed, false},
+	{"fsync failed", (*faults).syncFailed, false},
+	{"bit rot in the write-ahead log", (*faults).rotWAL, false},
+	{"bit rot in a checkpoint", (*faults).rotCheckpoint, false},
+	{"bit rot in a segment", (*faults).rotSegment, false},
+	{"empty disk", (*faults).emptyDisk, false},
+	{"old disk image", (*faults).oldDisk, true},
+	{"cut one way", (*faults).cutOneWay, false},
+	{"node isolated", (*faults).isolate, false},
+	{"network split", (*faults).split, false},
+	{"bad network", (*faults).badNetwork, false},
+	{"clock rate", (*faults).clockRate, false},
+	{"clock jump", (*faults).clockJump, false},
+	{"membership", (*faults).move, true},
+	{"leadership transfer", (*faults).transfer, false},
 }
 
 func (f *faults) count(what string) { f.counts[what]++ }
@@ -61,6 +64,9 @@ func (f *faults) begin() {
 	for _, k := range kinds {
 		for range c.rng.IntN(5) {
 			f.odds = append(f.odds, k)
+		}
+		if k.rare { // it is often not possible when its turn comes
+			f.odds = append(f.odds, k, k)
 		}
 	}
 	if len(f.odds) == 0 {
@@ -109,10 +115,17 @@ func (f *faults) crash() bool {
 	if n == nil {
 		return false
 	}
-	if n.host.WAL.Unsynced() {
-		f.count("crash between write and fsync")
-	}
 	n.crash(f.policy())
+	return true
+}
+
+// crashUnsynced ends a node as soon as it has written what it has not synced.
+func (f *faults) crashUnsynced() bool {
+	n := f.victim()
+	if n == nil {
+		return false
+	}
+	n.crashUnsynced = true
 	return true
 }
 
@@ -231,7 +244,7 @@ func (f *faults) loses(n *node) { f.lossy, n.suspect = n, true }
 // whole is called when a node has made a checkpoint: if its replicas are sound
 // and every group has the members it should have, disks may be lost again.
 func (f *faults) whole(n *node) {
-	if n != f.lossy || n.dying {
+	if n != f.lossy || n.dying || n.rotten {
 		return
 	}
 	for _, t := range f.c.teams {
@@ -249,6 +262,24 @@ func (f *faults) whole(n *node) {
 
 func (f *faults) rotWAL() bool        { return f.rot("d/wal", ".wal") }
 func (f *faults) rotCheckpoint() bool { return f.rot("d/checkpoint", ".ckpt") }
+
+// rotSegment damages what a partition stores; whoever looks after the node finds
+// that, some time later, and has every replica on it replaced.
+func (f *faults) rotSegment() bool {
+	t := f.c.teams[0]
+	var dir string
+	for _, t = range f.c.teams {
+		if _, ok := t.kind.(partitionKind); ok {
+			dir = "d/data/" + t.partition().String()
+			break
+		}
+	}
+	if !f.rot(dir, ".log") {
+		return false
+	}
+	f.lossy.rotten = true
+	return true
+}
 
 // rot turns over bits of a node's files while it is down.
 func (f *faults) rot(dir, suffix string) bool {
@@ -313,11 +344,7 @@ func (f *faults) oldDisk() bool {
 	if n == nil {
 		return false
 	}
-	if n.held == nil {
-		n.held, n.heldAt = n.disk.CrashCopy(f.c.rng.Uint64(), vfs.CrashKeep), n.stamp
-		return false
-	}
-	if !f.mayLose(n) || n.heldAt == n.stamp {
+	if !f.mayLose(n) || n.held == nil || n.heldAt == n.stamp {
 		return false
 	}
 	f.loses(n)

@@ -32,6 +32,8 @@ type ledgerKind struct{}
 
 func (ledgerKind) name() string { return "ledger" }
 
+func (ledgerKind) drop(n *node, t *team) error { return n.host.Drop(t.id) }
+
 func (ledgerKind) outcome(result any) string { return fmt.Sprint(result) }
 
 type ledger struct {
@@ -155,7 +157,7 @@ func (m *ledger) Restore(b []byte) error {
 	return nil
 }
 
-func (m *ledger) read() ([]message, error) { return m.list, nil }
+func (m *ledger) read(bool) ([]message, error) { return m.list, nil }
 
 func (m *ledger) setPeers(p map[record.ReplicaID]record.NodeID) { m.group.SetPeers(p) }
 

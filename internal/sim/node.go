@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tube-mq/tube/internal/broker"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
 	"github.com/tube-mq/tube/internal/vfs"
@@ -21,6 +22,7 @@ type node struct {
 	faulty *vfs.Faulty
 	up     bool
 	host   *replica.Single
+	broker *broker.Broker
 	here   map[record.Group]*hosted
 	// life counts starts and ends: events of an earlier life are void.
 	life        int
@@ -44,11 +46,15 @@ type node struct {
 	stamp int
 	// suspect: the disk lost something that was synced; see faults.mayLose.
 	suspect bool
-	full    bool // nothing may be added to the disk
+	// rotten: bits of a segment are not what was written, and nobody has found out.
+	rotten bool
+	full   bool // nothing may be added to the disk
 	// broken is how often a start failed in a row.
 	broken int
-	held   *vfs.Mem // an old image, kept to be put back
-	heldAt int      // its stamp
+	// crashUnsynced: to be ended after the next write, before its sync.
+	crashUnsynced bool
+	held          *vfs.Mem // an old image, kept to be put back
+	heldAt        int      // its stamp
 }
 
 // hosted is one replica on a node, in one life of it.
@@ -62,6 +68,7 @@ type hosted struct {
 	// from is what its state held already; served the term it was last seen to serve in.
 	from   record.Index
 	served uint64
+	peers  int // version of the team's that it knows
 }
 
 func newNode(c *cluster, id record.NodeID) *node {
@@ -98,6 +105,10 @@ func (n *node) start() {
 	n.busy, n.checkpointing, n.pausedUntil, n.checkpointed = false, false, 0, 0
 	n.here = map[record.Group]*hosted{}
 	n.stamp++
+	n.crashUnsynced = false
+	if n.held == nil && c.oneIn(3) {
+		n.held, n.heldAt = n.disk.CrashCopy(c.rng.Uint64(), vfs.CrashKeep), n.stamp
+	}
 	n.faulty = vfs.NewFaulty(n.disk)
 	n.disk.SetHook(n.changed)
 	if c.faults.chance(12) {
@@ -105,9 +116,6 @@ func (n *node) start() {
 		c.faults.count("crash while starting")
 	}
 	c.log("n%d starts, life %d", n.id, n.life)
-	if debugDisk != nil && c.cfg.Print != nil {
-		debugDisk(n)
-	}
 	host, err := replica.OpenSingle(replica.Config{
 		FS: n.faulty, Dir: "d", Logger: slog.New(slog.DiscardHandler), Transport: wire{n},
 		WAL:    wal.Config{FileBytes: 256 << 10, FirstFileBytes: 64 << 10, MaxSpares: 2},
@@ -121,10 +129,18 @@ func (n *node) start() {
 		n.cannotStart(err)
 		return
 	}
-	n.broken = 0
 	n.host = host
 	host.Applied = n.applied
-	c.check.started(n)
+	n.broker, err = n.startBroker()
+	if n.dying {
+		n.die()
+		return
+	}
+	if err != nil {
+		n.cannotStart(err)
+		return
+	}
+	n.broken = 0
 	n.run(n.reconcile)
 	if !n.up {
 		return
@@ -138,6 +154,10 @@ func (n *node) start() {
 		c.check.inspect(n)
 		n.drive()
 		n.host.WAL.Mark()
+	})
+	n.every(func() time.Duration { return c.between(50*time.Millisecond, 500*time.Millisecond) }, func() {
+		n.broker.LookAtDisk()
+		n.broker.Flush()
 	})
 	n.every(func() time.Duration { return c.between(200*time.Millisecond, time.Second) }, func() {
 		if n.host.Written()-n.checkpointed > 200<<10 || n.host.CheckpointWanted() || c.oneIn(6) {
@@ -197,7 +217,6 @@ func (n *node) die() {
 	n.disk.SetHook(nil)
 	n.disk, n.image = n.image, nil
 	n.host = nil
-	n.c.check.died(n)
 	if n.c.absent != n {
 		n.after(n.c.between(50*time.Millisecond, 5*time.Second), n.start)
 	}
@@ -266,6 +285,9 @@ func (n *node) pumpWAL() {
 			n.run(func() {
 				w.Write()
 				n.c.log("n%d wrote up to %d", n.id, n.host.Written())
+				if n.crashUnsynced && w.Unsynced() {
+					n.stop("between write and sync", n.c.faults.policy())
+				}
 			})
 		})
 	}
@@ -340,10 +362,21 @@ func (n *node) reconcile() {
 		if n.dying {
 			return
 		}
+		if h != nil && n.rotten && h.id == want && n.c.oneIn(4) {
+			n.c.log("n%d has damage found in what it stores", n.id)
+			n.rotten = false
+			for _, t := range n.c.teams {
+				t.replace(n.id)
+			}
+			return
+		}
 		if h == nil && want != 0 {
 			n.join(t, want)
 		} else if h != nil {
-			h.machine.setPeers(t.peers)
+			if h.peers != t.version {
+				h.peers = t.version
+				h.machine.setPeers(t.peers)
+			}
 			if err := h.group.Err(); err != nil {
 				n.c.log("n%d replica %d of g%d is damaged: %v", n.id, h.id, t.id, err)
 				if !n.suspect {
@@ -358,7 +391,20 @@ func (n *node) reconcile() {
 
 // join starts a replica of a team here.
 func (n *node) join(t *team, id record.ReplicaID) {
-	h := &hosted{t: t, id: id}
+	if !t.ran[id] {
+		// What lies here is of another replica, which is gone: a new one has nothing.
+		if err := t.kind.drop(n, t); err != nil {
+			if !n.dying && !n.full {
+				n.c.check.fail("node %d cannot drop what it has of group %d: %v", n.id, t.id, err)
+			}
+			return
+		}
+		if n.dying {
+			return
+		}
+		t.ran[id] = true
+	}
+	h := &hosted{t: t, id: id, peers: t.version}
 	n.here[t.id] = h
 	var founders []record.ReplicaID
 	if slices.Contains(t.founders, id) {
@@ -389,11 +435,8 @@ func (n *node) applied(g *replica.Group, e replica.Entry, result any) {
 // empty takes the disk away and puts an empty one in its place: every replica
 // that was here comes back under another id.
 func (n *node) empty() {
-	n.disk = vfs.NewMem()
+	n.disk, n.rotten = vfs.NewMem(), false
 	for _, t := range n.c.teams {
 		t.replace(n.id)
 	}
 }
-
-var debugDisk func(*node)
-var debugEnd func(*cluster)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -23,7 +24,10 @@ type team struct {
 	voters, learners []record.ReplicaID
 	// settled: it has them, as its leader knows.
 	settled bool
+	version int // of peers
 	next    record.ReplicaID
+	// ran has the replicas that have run: a disk may have something of theirs.
+	ran map[record.ReplicaID]bool
 }
 
 // kind is a sort of replicated machine.
@@ -31,6 +35,8 @@ type kind interface {
 	name() string
 	// host starts a replica; founders is its first membership, if it is of it.
 	host(n *node, h *hosted, founders []record.ReplicaID) (machine, error)
+	// drop removes what a node's disk has of replicas that do not run.
+	drop(n *node, t *team) error
 	// outcome is what a result says, the same on every replica.
 	outcome(result any) string
 }
@@ -39,8 +45,9 @@ type kind interface {
 type machine interface {
 	// produce asks for the client's next message; done is called once, or never.
 	produce(m message, done func(answer))
-	// read is what the machine holds. Call it behind a barrier.
-	read() ([]message, error)
+	// read is what the machine holds; to be asked of a leader behind a barrier, or
+	// anywhere.
+	read(anywhere bool) ([]message, error)
 	setPeers(map[record.ReplicaID]record.NodeID)
 	// remove ends the replica for good, and its data with it.
 	remove() error
@@ -48,7 +55,7 @@ type machine interface {
 
 func (c *cluster) makeTeams() {
 	for i := range 2 + c.rng.IntN(3) {
-		t := &team{c: c, id: record.Group(1000 + i), kind: ledgerKind{}, peers: map[record.ReplicaID]record.NodeID{}, settled: true, next: 100}
+		t := &team{c: c, id: record.Group(1000 + i), kind: []kind{partitionKind{}, ledgerKind{}, metadataKind{}}[i%3], peers: map[record.ReplicaID]record.NodeID{}, settled: true, next: 100, ran: map[record.ReplicaID]bool{}}
 		for _, n := range c.some(3) {
 			id := record.ReplicaID(n)
 			t.founders = append(t.founders, id)
@@ -59,6 +66,8 @@ func (c *cluster) makeTeams() {
 		c.log("g%d is a %s on %v", t.id, t.kind.name(), t.founders)
 	}
 }
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // some picks k nodes.
 func (c *cluster) some(k int) []record.NodeID {
@@ -93,6 +102,7 @@ func (t *team) setPeers(change func(map[record.ReplicaID]record.NodeID)) {
 	p := maps.Clone(t.peers)
 	change(p)
 	t.peers = p
+	t.version++
 }
 
 // replace gives the place of a node's replica, whose data is gone, to a new one.

@@ -1,0 +1,33 @@
+package broker
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// A passive broker, for simulation, has no goroutines: its owner says when what
+// they do is done.
+
+// Flush writes what each partition holds in memory to its segments, as the
+// flusher does when there is much of it.
+func (b *Broker) Flush() {
+	for _, p := range b.inOrder() {
+		_ = b.flusher.write(p) // reported there
+	}
+}
+
+// LookAtDisk does what a broker does every second: see whether there is room.
+func (b *Broker) LookAtDisk() { b.lookAtDisk() }
+
+func (b *Broker) inOrder() []*Partition {
+	all := b.all()
+	slices.SortFunc(all, func(x, y *Partition) int { return cmp.Compare(x.groupID, y.groupID) })
+	return all
+}
+
+// ReadHere is Read from this replica, whoever leads.
+func (p *Partition) ReadHere(from record.Offset, maxBytes int) (ReadResult, error) {
+	return p.read(ReadRequest{Offset: from, MaxBytes: maxBytes, MinOne: true, LeaderEpoch: -1})
+}
