@@ -266,9 +266,8 @@ func (f *faults) rotCheckpoint() bool { return f.rot("d/checkpoint", ".ckpt") }
 // rotSegment damages what a partition stores; whoever looks after the node finds
 // that, some time later, and has every replica on it replaced.
 func (f *faults) rotSegment() bool {
-	t := f.c.teams[0]
 	var dir string
-	for _, t = range f.c.teams {
+	for _, t := range f.c.teams {
 		if _, ok := t.kind.(partitionKind); ok {
 			dir = "d/data/" + t.partition().String()
 			break
