@@ -53,6 +53,10 @@ func (k *client) try() {
 	n := k.guess
 	if n == nil || !n.up {
 		n = c.nodes[c.rng.IntN(len(c.nodes))]
+		// Metadata names a leader, though not always the present one.
+		if lead := k.team.leader(); lead != nil && c.oneIn(2) {
+			n = lead
+		}
 	}
 	k.guess = n
 	// Whatever becomes of it, the client asks again after a while.
@@ -104,8 +108,8 @@ func (k *client) answered(a answer) {
 	case a.err == nil:
 		k.acked++
 		k.attempt++ // the timeout is void
-		if c.oneIn(10) {
-			k.read()
+		if c.oneIn(20) {
+			c.read(k.guess, k.team)
 		}
 		c.after(c.between(0, 100*time.Millisecond), k.next)
 	case errors.Is(a.err, errSequence):
@@ -120,12 +124,23 @@ func (k *client) answered(a answer) {
 	}
 }
 
-// read asks who seems to lead for everything, behind a barrier.
-func (k *client) read() {
-	c, n, t := k.c, k.guess, k.team
-	if n == nil || !n.up {
-		return
+// makeReaders has somebody read from each team now and then, from whatever node
+// believes to lead: also one that was cut off, or has just woken up.
+func (c *cluster) makeReaders() {
+	for _, t := range c.teams {
+		var next func()
+		next = func() {
+			if n := c.nodes[c.rng.IntN(len(c.nodes))]; n.up && n.here[t.id] != nil {
+				c.read(n, t)
+			}
+			c.after(c.between(10*time.Millisecond, 400*time.Millisecond), next)
+		}
+		c.after(c.between(0, time.Second), next)
 	}
+}
+
+// read asks a node for everything, behind a barrier.
+func (c *cluster) read(n *node, t *team) {
 	life := n.life
 	n.after(c.between(50*time.Microsecond, 2*time.Millisecond), func() {
 		n.run(func() {

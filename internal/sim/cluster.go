@@ -141,6 +141,7 @@ func (c *cluster) build() {
 		n.start()
 	}
 	c.makeClients()
+	c.makeReaders()
 }
 
 // event is something that happens at a time.
