@@ -219,6 +219,7 @@ func (g *Group) work() {
 			g.core.step(m)
 		}
 		g.core.reads.reached(g.core.applied)
+		g.core.ask()
 		g.core.trim()
 	}
 	if g.core != nil {

@@ -68,6 +68,11 @@ func (c *core) ask() {
 		q.fail(ErrNotLeader)
 		return
 	}
+	if !c.serving {
+		// Raft answers for a sole voter at once, from a commit index that a restart
+		// may have set back. They are asked when it has committed in its own term.
+		return
+	}
 	if q.asked == nil {
 		q.asked = map[uint64][]func(error){}
 	}
