@@ -13,6 +13,10 @@ import (
 // crash leaves either all of it or something that is plainly rubbish.
 func Discard(fsys vfs.FS, dir string) error {
 	gone := dir + deletedSuffix
+	// What a removal left that a crash cut short is in the way.
+	if err := RemoveDiscarded(fsys, gone); err != nil {
+		return err
+	}
 	err := fsys.Rename(dir, gone)
 	if err == nil {
 		err = fsys.SyncDir(path.Dir(dir))
