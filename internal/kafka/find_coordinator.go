@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/tube-mq/tube/internal/meta"
 )
 
 // Kinds of coordinator that FindCoordinator asks for.
@@ -51,9 +53,11 @@ func (d *Door) coordinator(kind int8, key string) kmsg.FindCoordinatorResponseCo
 	if err != nil {
 		return fail(kerr.CoordinatorNotAvailable, err.Error())
 	}
+	// Metadata leaves out nodes that are down: a client could not find the one named
+	// here among its brokers.
 	n := d.image().Nodes[node]
-	if n == nil {
-		return fail(kerr.CoordinatorNotAvailable, "the coordinator's address is not known yet")
+	if n == nil || n.State == meta.NodeDown {
+		return fail(kerr.CoordinatorNotAvailable, "the coordinator's node is not known to be up yet")
 	}
 	host, port, err := net.SplitHostPort(n.Kafka)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/tube-mq/tube/internal/meta"
 )
 
 func TestFindCoordinatorNamesTheNode(t *testing.T) {
@@ -35,8 +37,13 @@ func TestFindCoordinatorSaysWhyNot(t *testing.T) {
 	if r.ErrorMessage == nil || r.NodeID != -1 {
 		t.Fatalf("answer %+v", r)
 	}
-	delete(d.im.Nodes, 1)
 	req.CoordinatorType = 0
+	// Metadata leaves out a node that is down: it must not be named here either.
+	down := *d.im.Nodes[1]
+	down.State = meta.NodeDown
+	d.im.Nodes[1] = &down
+	wantGroupCode(t, askGroups[*kmsg.FindCoordinatorResponse](d, 3, req).ErrorCode, kerr.CoordinatorNotAvailable)
+	delete(d.im.Nodes, 1)
 	wantGroupCode(t, askGroups[*kmsg.FindCoordinatorResponse](d, 3, req).ErrorCode, kerr.CoordinatorNotAvailable)
 }
 
