@@ -187,6 +187,9 @@ func (p *Partition) settle() error {
 // sweep removes files of dropped segments, a few at a time: deleting gigabytes
 // takes long, and nothing waits for it.
 func (b *Broker) sweepLoop(ctx context.Context) {
+	if err := commitlog.SweepDiscarded(b.cfg.FS, b.cfg.Dir); err != nil {
+		b.cfg.Logger.Warn("cannot remove what is left of deleted partitions; the next start tries again", "err", err)
+	}
 	tick := time.NewTicker(b.cfg.SweepInterval)
 	defer tick.Stop()
 	for {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strings"
 
 	"github.com/tube-mq/tube/internal/vfs"
 )
@@ -14,7 +15,7 @@ import (
 func Discard(fsys vfs.FS, dir string) error {
 	gone := dir + deletedSuffix
 	// What a removal left that a crash cut short is in the way.
-	if err := RemoveDiscarded(fsys, gone); err != nil {
+	if err := removeDiscarded(fsys, gone); err != nil {
 		return err
 	}
 	err := fsys.Rename(dir, gone)
@@ -24,11 +25,27 @@ func Discard(fsys vfs.FS, dir string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("commit log: %w", err)
 	}
-	return RemoveDiscarded(fsys, gone)
+	return removeDiscarded(fsys, gone)
 }
 
-// RemoveDiscarded removes what Discard renamed, in a crash's wake as well.
-func RemoveDiscarded(fsys vfs.FS, dir string) error {
+// SweepDiscarded removes what removals left, in the folder of all partitions, that a
+// crash cut short.
+func SweepDiscarded(fsys vfs.FS, dir string) error {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return fmt.Errorf("commit log: %w", err)
+	}
+	for _, n := range names {
+		if strings.HasSuffix(n, deletedSuffix) {
+			if err := removeDiscarded(fsys, path.Join(dir, n)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func removeDiscarded(fsys vfs.FS, dir string) error {
 	names, err := fsys.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
