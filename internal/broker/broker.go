@@ -228,6 +228,9 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 	if t.Config.MemoryOnly {
 		spec.Volatile = headerOnly
 	}
+	if err := b.cfg.Host.Claim(place.Group, spec.Replica); err != nil {
+		return nil, err
+	}
 	saved, err := b.cfg.Host.Saved(place.Group)
 	if err == nil && saved != nil {
 		err = m.restore(saved)

@@ -13,7 +13,7 @@ import (
 // CopyHead is what a copy of a partition begins with: the state of its machine
 // and the batches that belong to it, of which those from the asker's end follow.
 type CopyHead struct {
-	Snapshot   replica.Snapshot // without Undo
+	Snapshot   replica.Snapshot
 	Start, End record.Offset
 }
 

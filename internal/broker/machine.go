@@ -168,8 +168,6 @@ func (m *machine) restore(b []byte) error {
 	}
 	m.start, m.end, m.nowMillis = record.Offset(r.u64()), record.Offset(r.u64()), int64(r.u64())
 	// A copy comes to a machine that has a state: nothing of it stays.
-	m.epochs = nil
-	m.producers = newProducers(m.producers.max, m.producers.expiryMillis)
 	m.epochs.restore(r)
 	m.producers.restore(r)
 	if r.err == nil && (m.start < 0 || m.end < m.start) {

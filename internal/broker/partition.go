@@ -45,9 +45,6 @@ type Partition struct {
 	bounding atomic.Bool
 }
 
-// Replica is this node's replica of the partition, and the group it belongs to.
-func (p *Partition) Replica() (record.ReplicaID, record.Group) { return p.replica, p.groupID }
-
 // ID names the partition.
 func (p *Partition) ID() record.TopicPartition { return p.id }
 

@@ -25,7 +25,7 @@ type moveFlags struct {
 }
 
 func (f *moveFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.throttle, "throttle", "", "most bytes per second to copy, for each partition, for example 50MB/s")
+	fs.StringVar(&f.throttle, "throttle", "", "most bytes per second that a node takes in by copying, all partitions together, for example 50MB/s")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "only say what would move")
 	fs.BoolVar(&f.wait, "wait", false, "return when all is where it shall be; shows progress on a terminal")
 }

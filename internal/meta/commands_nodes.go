@@ -75,15 +75,15 @@ type Members struct {
 // PlacementDone says that partitions' groups have exactly these members, all of
 // them voters. Their leaders send it.
 func PlacementDone(now time.Time, partitions []Members) []byte {
-	c := &metapb.PlacementDone{}
-	for _, p := range partitions {
-		pb := &metapb.Members{Topic: p.Topic[:], Partition: int32(p.Partition)}
-		for _, id := range p.Replicas {
-			pb.Replicas = append(pb.Replicas, uint64(id))
-		}
-		c.Partitions = append(c.Partitions, pb)
+	return encode(now, &metapb.Command{Kind: &metapb.Command_PlacementDone{PlacementDone: &metapb.PlacementDone{Partitions: membersToPB(partitions)}}})
+}
+
+func membersToPB(partitions []Members) []*metapb.Members {
+	out := make([]*metapb.Members, len(partitions))
+	for i, p := range partitions {
+		out[i] = &metapb.Members{Topic: p.Topic[:], Partition: int32(p.Partition), Replicas: replicaIDsToPB(p.Replicas)}
 	}
-	return encode(now, &metapb.Command{Kind: &metapb.Command_PlacementDone{PlacementDone: c}})
+	return out
 }
 
 // UnsafeRecover gives up all replicas of a partition but the survivor's, which
@@ -114,13 +114,5 @@ func nodeIDsFromPB(ids []int32) []record.NodeID {
 // RenewReplicas replaces replicas on a node whose data is damaged there, one for
 // each partition, by new ones that are copied from the others.
 func RenewReplicas(now time.Time, node record.NodeID, damaged []Members) []byte {
-	c := &metapb.RenewReplicas{Node: int32(node)}
-	for _, p := range damaged {
-		pb := &metapb.Members{Topic: p.Topic[:], Partition: int32(p.Partition)}
-		for _, r := range p.Replicas {
-			pb.Replicas = append(pb.Replicas, uint64(r))
-		}
-		c.Partitions = append(c.Partitions, pb)
-	}
-	return encode(now, &metapb.Command{Kind: &metapb.Command_RenewReplicas{RenewReplicas: c}})
+	return encode(now, &metapb.Command{Kind: &metapb.Command_RenewReplicas{RenewReplicas: &metapb.RenewReplicas{Node: int32(node), Partitions: membersToPB(damaged)}}})
 }

@@ -241,3 +241,30 @@ func FuzzMeta(f *testing.F) {
 		}
 	})
 }
+
+// A damaged replica is replaced on its own node, once, and only while there is
+// another to copy from.
+func TestDamagedReplicasAreRenewed(t *testing.T) {
+	r := newRig(t)
+	id := record.TopicID{9}
+	topic := r.ok(CreateTopic(now, id, "t", [][]record.NodeID{{1, 2, 3}}, nil)).Topic
+	tp := record.TopicPartition{Topic: id}
+	old := topic.Partitions[0].Replicas[1]
+	renew := RenewReplicas(now, 2, []Members{{tp, []record.ReplicaID{old.ID}}})
+	if items := r.ok(renew).Items; items[0] != nil {
+		t.Fatal(items[0])
+	}
+	p := r.m.Image().Partition(tp)
+	fresh, ok := p.Hosted(2)
+	if !ok || fresh.ID == old.ID || !p.Replicas[1].Lost || len(p.Target) != 3 || p.Cause != CauseDamage {
+		t.Fatalf("after the renewal: %+v", p)
+	}
+	if items := r.ok(renew).Items; !errors.Is(items[0], ErrNotMoving) {
+		t.Fatalf("renewed twice: %v", items[0])
+	}
+	alone := r.ok(CreateTopic(now, record.TopicID{8}, "u", one(2), nil)).Topic
+	only := []Members{{record.TopicPartition{Topic: alone.ID}, []record.ReplicaID{alone.Partitions[0].Replicas[0].ID}}}
+	if items := r.ok(RenewReplicas(now, 2, only)).Items; !errors.Is(items[0], ErrNoSurvivor) {
+		t.Fatalf("the only replica was given up: %v", items[0])
+	}
+}

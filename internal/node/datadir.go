@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -165,7 +166,7 @@ func parseIdentity(b []byte) (identity, error) {
 	}
 	id := identity{Format: format, ClusterID: values["cluster.id"], Node: record.NodeID(node), Incarnation: values["incarnation"]}
 	// Folders of the first versions lack both: their node was alone, as replica 1.
-	replica, err := strconv.ParseUint(or(values["meta.replica"], "1"), 10, 64)
+	replica, err := strconv.ParseUint(cmp.Or(values["meta.replica"], "1"), 10, 64)
 	if err != nil {
 		return identity{}, fmt.Errorf("meta.replica=%q is not a number", values["meta.replica"])
 	}
@@ -181,13 +182,6 @@ func parseIdentity(b []byte) (identity, error) {
 		return identity{}, errors.New("cluster.id or incarnation is missing")
 	}
 	return id, nil
-}
-
-func or(s, none string) string {
-	if s == "" {
-		return none
-	}
-	return s
 }
 
 func joinNodes(ids []record.NodeID) string {

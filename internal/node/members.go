@@ -19,20 +19,25 @@ const driveEvery = 200 * time.Millisecond
 // the metadata, until ctx ends. It looks at what is, so whoever leads goes on with
 // a change that another has begun.
 func (n *Node) driveMembers(ctx context.Context) {
-	tick := time.NewTicker(driveEvery)
+	every(ctx, driveEvery, func() {
+		if im := n.meta.Image(); im.ClusterID != "" {
+			n.driveMasters(ctx, im)
+			n.drivePartitions(ctx, im)
+		}
+	})
+}
+
+// every calls f again and again until ctx ends.
+func every(ctx context.Context, interval time.Duration, f func()) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			f()
 		}
-		im := n.meta.Image()
-		if im.ClusterID == "" {
-			continue
-		}
-		n.driveMasters(ctx, im)
-		n.drivePartitions(ctx, im)
 	}
 }
 

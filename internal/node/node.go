@@ -207,7 +207,7 @@ func (n *Node) startMasters() error {
 		err = n.meta.Restore(saved)
 	}
 	if err != nil {
-		return fmt.Errorf("the cluster's metadata cannot be read: %w; restore the data folder from a backup", err)
+		return fmt.Errorf("the cluster's metadata cannot be read: %w; restore the data folder from a backup, or in a cluster empty it: what it had is copied from the others", err)
 	}
 	n.recon = newReconciler(n.id().Node, n.meta.Image, n.broker, n.logger)
 	// What the checkpoint knew: topics in it that the log has deleted since are
@@ -305,7 +305,7 @@ func (n *Node) startGroups() error {
 			err = s.Restore(saved)
 		}
 		if err != nil {
-			return fmt.Errorf("stream groups, shard %d, cannot be read: %w; restore the data folder from a backup", i, err)
+			return fmt.Errorf("stream groups, shard %d, cannot be read: %w; restore the data folder from a backup, or in a cluster empty it: what it had is copied from the others", i, err)
 		}
 		late := &lateProposer{}
 		s.Start(late, late.barrier)

@@ -14,36 +14,33 @@ const repairEvery = time.Second
 // repair has replicas of this node whose data is damaged replaced by new ones,
 // until ctx ends. One that has no others to copy from stays as it is.
 func (n *Node) repair(ctx context.Context) {
-	tick := time.NewTicker(repairEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		im := n.meta.Image()
-		var damaged []meta.Members
-		for _, d := range n.broker.DamagedReplicas() {
-			p := im.Partition(d.TopicPartition)
-			if p == nil {
-				continue
-			}
-			own, ok := p.Hosted(n.id().Node)
-			if !ok || own.ID != d.Replica || !othersLeft(p, own) {
-				continue
-			}
-			damaged = append(damaged, meta.Members{TopicPartition: d.TopicPartition, Replicas: []record.ReplicaID{own.ID}})
-		}
+	every(ctx, repairEvery, func() {
+		damaged := n.damagedWithOthers()
 		if len(damaged) == 0 {
-			continue
+			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
 		if _, err := (metaProposer{n}).Propose(ctx, meta.RenewReplicas(time.Now(), n.id().Node, damaged)); err != nil {
 			n.logger.Debug("damaged replicas not reported yet", "err", err)
 		}
-		cancel()
+	})
+}
+
+// damagedWithOthers are the damaged replicas here that can be copied from others.
+func (n *Node) damagedWithOthers() []meta.Members {
+	im := n.meta.Image()
+	var out []meta.Members
+	for _, d := range n.broker.DamagedReplicas() {
+		p := im.Partition(d.TopicPartition)
+		if p == nil {
+			continue
+		}
+		if own, ok := p.Hosted(n.id().Node); ok && own.ID == d.Replica && othersLeft(p, own) {
+			out = append(out, meta.Members{TopicPartition: d.TopicPartition, Replicas: []record.ReplicaID{own.ID}})
+		}
 	}
+	return out
 }
 
 // othersLeft reports whether there is another replica to copy from.

@@ -28,26 +28,17 @@ const (
 // cluster, and carries out what the planner makes of it.
 func (n *Node) steer(ctx context.Context) {
 	s := steering{seen: map[record.NodeID]master.Seen{}, tried: map[record.TopicPartition]time.Time{}}
-	tick := time.NewTicker(steerEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, steerEvery, func() {
 		s.look(n)
 		g := n.host.Load().Group(metaGroup)
 		if g == nil || !g.Status().Leading {
 			clear(s.tried)
-			continue
+			return
 		}
-		plan := master.Plan(n.view(&s))
-		if len(plan) == 0 {
-			continue
+		if plan := master.Plan(n.view(&s)); len(plan) > 0 {
+			n.carryOut(ctx, &s, plan)
 		}
-		n.carryOut(ctx, &s, plan)
-	}
+	})
 }
 
 // look notes who is heard of since when.

@@ -27,6 +27,7 @@ type crew struct {
 	cut   map[[2]record.NodeID]bool // from, to
 	teams map[record.Group]*team
 	cfg   func(*Config)
+	seen  func(Message) // told of every message; may be nil
 }
 
 // team is one group over the crew.
@@ -78,6 +79,11 @@ func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
 	buf := record.NewBuffer(len(slices.Concat(parts...)))
 	defer buf.Release()
 	copy(buf.B, slices.Concat(parts...))
+	if w.c.seen != nil {
+		if m, err := decodeMessage(buf.B, nil); err == nil {
+			w.c.seen(m)
+		}
+	}
 	if err := h.Receive(buf.B, buf); err != nil {
 		w.c.t.Errorf("receive: %v", err)
 	}
@@ -555,4 +561,70 @@ func TestALeaderThatStopsIsMissed(t *testing.T) {
 	lead := c.leader(tm)
 	tm.groups[lead].Fail(errors.New("its disk is bad"))
 	c.write(tm, 10, lead)
+}
+
+// Raft counts entries without their payload, so that one message of its may be any
+// size. What goes over the network is bounded, and each part says what it follows.
+func TestLargeAppendsAreSplit(t *testing.T) {
+	const entry = 400 << 10
+	var mu sync.Mutex
+	parts, largest := 0, 0
+	c := newCrew(t, 3, func(cfg *Config) { cfg.WAL.FileBytes = 16 << 20 })
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 1)
+	c.seen = func(m Message) {
+		if n := len(m.raft.GetEntries()); n > 0 {
+			mu.Lock()
+			defer mu.Unlock()
+			parts, largest = parts+1, max(largest, m.size)
+			if m.raft.GetLogTerm() == 0 || m.raft.GetIndex()+1 != m.raft.GetEntries()[0].GetIndex() {
+				t.Errorf("%d entries from %d on follow entry %d of term %d", n, m.raft.GetEntries()[0].GetIndex(), m.raft.GetIndex(), m.raft.GetLogTerm())
+			}
+		}
+	}
+	g := tm.groups[c.leader(tm)]
+	done := make(chan error, 12)
+	g.Do(func() { // all in one turn, so that raft makes one message of them
+		props := make([]Proposal, cap(done))
+		for i := range props {
+			props[i] = Proposal{Data: make([]byte, entry), Done: func(_ any, err error) { done <- err }}
+		}
+		g.core.propose(props)
+	})
+	for range cap(done) {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.agree(tm, 13)
+	mu.Lock()
+	defer mu.Unlock()
+	if parts < 6 || largest > maxWireBytes+entry {
+		t.Fatalf("%d messages, the largest of %d bytes", parts, largest)
+	}
+}
+
+// A follower whose leader is gone without a word, while its node lives on, looks
+// for itself in the end.
+func TestAQuietFollowerLooksAgain(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 1)
+	c.eventually("all replicas are quiet", func() bool { return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) })
+	lead := c.leader(tm)
+	c.mu.Lock()
+	g := tm.groups[lead]
+	delete(tm.groups, lead)
+	c.mu.Unlock()
+	if err := c.hosts[lead].Remove(g); err != nil {
+		t.Fatal(err)
+	}
+	for n, h := range c.hosts {
+		if n != lead {
+			for tick := 0; tick < lookEvery; tick += lookStep {
+				h.lookAgain(tick)
+			}
+		}
+	}
+	c.write(tm, 1, lead)
 }

@@ -132,6 +132,20 @@ func Open(cfg Config) (*Host, error) {
 	return h, nil
 }
 
+// Claim forgets what the last restart found of a group if it is of another replica
+// than the one that this node shall run now: its log and its votes are not this
+// one's. Call it before Saved.
+func (h *Host) Claim(id record.Group, replica record.ReplicaID) error {
+	h.mu.Lock()
+	r := h.recovered[id]
+	foreign := r != nil && r.section != nil && r.section.damaged == nil && r.section.replica != replica
+	h.mu.Unlock()
+	if !foreign {
+		return nil
+	}
+	return h.Drop(id)
+}
+
 // Saved returns the machine state that the last checkpoint holds for a group
 // that is not added yet; nil if there is none. A damaged one is an error.
 func (h *Host) Saved(id record.Group) ([]byte, error) {
@@ -193,8 +207,12 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 			return // its first turn has failed already
 		}
 		// A sole voter need not wait for a timeout. Nor need the first replica of a
-		// new group: it is the one that shall lead.
+		// new group: it is the one that shall lead. The other nodes may not run theirs
+		// yet, so it tries again a tick later.
 		first := r == nil && len(spec.Voters) > 0 && spec.Voters[0] == spec.Replica
+		if first {
+			g.standIn = 1
+		}
 		if g.core.soleVoter() || first {
 			if err := g.core.campaign(); err != nil {
 				spec.Logger.Error("cannot stand for election", "group", spec.Group, "err", err)
@@ -305,7 +323,7 @@ func (h *Host) Ticking() int {
 func (h *Host) Written() uint64 { return h.wal.Written() }
 
 // Drop forgets what the last restart found of a group that will not be added:
-// call it only when metadata says that the group was deleted.
+// call it only when metadata says that the group was deleted or has another replica here.
 func (h *Host) Drop(id record.Group) error {
 	h.mu.Lock()
 	r := h.recovered[id]

@@ -17,7 +17,8 @@ import (
 // switches to it at one moment:
 //
 //	1. fetch      what the machine keeps outside of its state (a partition's batches)
-//	              is stored behind what is there; nobody sees it yet
+//	              is stored behind what is there; nobody sees it yet, and it does no
+//	              harm if the copy is not taken in the end
 //	2. step       raft is given the snapshot; it may refuse, when the log has caught up
 //	3. restore    the machine takes the state
 //	4. checkpoint makes the data, then the section durable; only then raft's answer
@@ -34,9 +35,6 @@ type Snapshot struct {
 	Members []byte
 	// State is what Machine.Save returned at Index.
 	State []byte
-	// Undo, if not nil, gives up what Fetch stored beside State. It is called from
-	// the group's loop if the snapshot was not taken.
-	Undo func()
 }
 
 // Capture copies the group's state as it is now.
@@ -91,9 +89,7 @@ func (g *Group) fetch(from uint64) {
 	}
 	g.host.background.Go(func() {
 		snap, err := g.spec.Fetch(g.host.ctx, node)
-		if !g.Do(func() { g.install(snap, err) }) && snap.Undo != nil {
-			snap.Undo()
-		}
+		g.Do(func() { g.install(snap, err) })
 	})
 }
 
@@ -121,12 +117,7 @@ func (g *Group) install(snap Snapshot, err error) {
 			g.work()
 		}
 	}
-	if g.staged != nil {
-		g.staged = nil
-		if snap.Undo != nil {
-			snap.Undo()
-		}
-	}
+	g.staged = nil // raft may not have wanted it
 }
 
 // switchOver makes the machine what the staged copy says; raft has agreed.

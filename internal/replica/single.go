@@ -120,14 +120,9 @@ func (f *Fetch) Run() { f.snap, f.err = f.group.spec.Fetch(f.group.host.ctx, f.F
 func (f *Fetch) Finish(cut error) {
 	snap, err := f.snap, f.err
 	if cut != nil && err == nil {
-		if snap.Undo != nil {
-			snap.Undo()
-		}
 		snap, err = Snapshot{}, cut
 	}
-	if !f.group.Do(func() { f.group.install(snap, err) }) && snap.Undo != nil {
-		snap.Undo()
-	}
+	f.group.Do(func() { f.group.install(snap, err) })
 }
 
 // Fetches takes the copies that groups have asked for since the last call.

@@ -70,3 +70,46 @@ func FuzzDecodeMessage(f *testing.F) {
 		}
 	})
 }
+
+// sent records what a group sends.
+type sent struct {
+	t        *testing.T
+	messages []Message
+}
+
+func (s *sent) Send(_ record.NodeID, parts [][]byte, release func()) bool {
+	defer release()
+	m, err := decodeMessage(slices.Concat(parts...), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.messages = append(s.messages, m)
+	return true
+}
+
+// Each part of a message that was split says which entry it follows, of whatever term.
+func TestPartsOfAnAppendFollowEachOther(t *testing.T) {
+	out := &sent{t: t}
+	g := &Group{spec: Spec{Group: 7}, host: &Host{cfg: Config{Transport: out}}, core: &core{id: 1}}
+	g.SetPeers(map[record.ReplicaID]record.NodeID{2: 2})
+	m := &raftpb.Message{
+		Type: raftpb.MsgApp.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(uint64(5)),
+		Index: new(uint64(10)), LogTerm: new(uint64(2)), Commit: new(uint64(9)),
+	}
+	g.core.log = entryLog{base: 10, baseTerm: 2, conf: &raftpb.ConfState{}}
+	for i, term := range []uint64{3, 3, 4, 5} {
+		index := 11 + uint64(i)
+		g.core.log.append(index, slot{term: term, payload: payload{data: make([]byte, maxWireBytes)}})
+		m.Entries = append(m.Entries, &raftpb.Entry{Index: new(index), Term: new(term), Type: raftpb.EntryNormal.Enum(), Data: anyThin})
+	}
+	g.send(m)
+	want := [][2]uint64{{10, 2}, {11, 3}, {12, 3}, {13, 4}} // index and term of the entry before
+	if len(out.messages) != len(want) {
+		t.Fatalf("%d messages, want one for each of the %d entries", len(out.messages), len(want))
+	}
+	for i, m := range out.messages {
+		if got := [2]uint64{m.raft.GetIndex(), m.raft.GetLogTerm()}; got != want[i] {
+			t.Errorf("part %d follows entry %d of term %d, want %v", i, got[0], got[1], want[i])
+		}
+	}
+}
