@@ -173,8 +173,20 @@ func (c *crew) join(id record.Group, tm *team, n record.NodeID) {
 	c.mu.Unlock()
 }
 
-// kill ends a node as a power cut does: its disk keeps what was synced.
+// kill ends a node as a power cut does: its disk keeps what was synced. The others
+// notice.
 func (c *crew) kill(n record.NodeID) {
+	c.stop(n)
+	c.mu.Lock()
+	others := slices.Collect(maps.Values(c.hosts))
+	c.mu.Unlock()
+	for _, o := range others {
+		o.PeerDown(n)
+	}
+}
+
+// stop is kill, but that nobody notices.
+func (c *crew) stop(n record.NodeID) {
 	c.mu.Lock()
 	h := c.hosts[n]
 	delete(c.hosts, n)
@@ -184,12 +196,8 @@ func (c *crew) kill(n record.NodeID) {
 		delete(tm.groups, n)
 		delete(tm.machines, n)
 	}
-	others := slices.Collect(maps.Values(c.hosts))
 	c.mu.Unlock()
 	_ = h.Close()
-	for _, o := range others {
-		o.PeerDown(n)
-	}
 }
 
 func (c *crew) isolate(n record.NodeID, on bool) {
@@ -627,4 +635,62 @@ func TestAQuietFollowerLooksAgain(t *testing.T) {
 		}
 	}
 	c.write(tm, 1, lead)
+}
+
+// A replica that was back before anybody missed it finds its group quiet: it knocks.
+// A learner would else wait for ever, as it stands for no election.
+func TestAReplicaThatComesBackToAQuietGroupIsHeard(t *testing.T) {
+	c := newCrew(t, 4, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.mu.Lock()
+	tm.peers = map[record.ReplicaID]record.NodeID{1: 1, 2: 2, 3: 3, 104: 4}
+	for _, g := range tm.groups {
+		g.SetPeers(tm.peers)
+	}
+	c.mu.Unlock()
+	c.join(7, tm, 4)
+	lead := c.leader(tm)
+	c.eventually("104 is a learner", func() bool {
+		done, err := tm.groups[lead].Drive(t.Context(), []record.ReplicaID{1, 2, 3}, []record.ReplicaID{104})
+		return err == nil && done
+	})
+	c.write(tm, 10)
+	c.agree(tm, 10)
+	for _, n := range []record.NodeID{4, lead%3 + 1} { // the learner, and a voter
+		c.eventually("all replicas are quiet", func() bool {
+			return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) && c.quiet(tm, 4)
+		})
+		term := tm.groups[lead].Status().Term
+		c.stop(n)
+		c.start(n)
+		c.eventually("it knows who leads", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return tm.groups[n].Status().Leader == record.ReplicaID(lead)
+		})
+		if s := tm.groups[lead].Status(); s.Term != term {
+			t.Fatalf("node %d came back, and term %d became %d", n, term, s.Term)
+		}
+	}
+}
+
+// A follower that stops is not taken for the leader.
+func TestAFollowerThatStopsChangesNothing(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 10)
+	lead := c.leader(tm)
+	failing, other := lead%3+1, (lead+1)%3+1
+	c.eventually("everybody knows the leader", func() bool { return tm.groups[other].Status().Leader == record.ReplicaID(lead) })
+	machine := tm.machines[other]
+	for len(machine.led) > 0 {
+		<-machine.led
+	}
+	tm.groups[failing].Fail(errors.New("its disk is bad"))
+	c.write(tm, 10)
+	for len(machine.led) > 0 {
+		if s := <-machine.led; s.Leader == record.ReplicaID(failing) {
+			t.Fatalf("the failing follower was taken for the leader: %+v", s)
+		}
+	}
 }

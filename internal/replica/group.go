@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"github.com/tube-mq/tube/internal/record"
 )
 
@@ -108,6 +110,11 @@ type Group struct {
 	// quiet: raft's clock stands still; see quiet.go. idleTicks counts towards it.
 	quiet     bool
 	idleTicks int
+	// mark is a leader's word that the group goes quiet, to be followed at the end
+	// of the turn.
+	mark *raftpb.Message
+	// leaderless is how many ticks this replica has known no leader.
+	leaderless int
 	// standIn is after how many ticks to stand for election, if nobody leads then.
 	standIn int
 	failed  error

@@ -111,6 +111,10 @@ func (g *Group) turn() {
 		if g.core != nil && len(g.core.tokens) > 0 {
 			g.core.dropTokens()
 		}
+		if m := g.mark; m != nil && g.core != nil {
+			g.hush(m)
+		}
+		g.mark = nil
 		if settled && g.core != nil && g.core.idle() && g.core.heard() && g.peersAlive() {
 			g.goQuiet()
 		}
@@ -150,8 +154,9 @@ func (g *Group) receive(m Message) {
 	case t == raftpb.MsgApp && (g.installing || g.unsettled):
 		// What it brings belongs behind the copy. It comes again.
 		m.buf.Release()
-	case g.hush(m.raft):
+	case isMark(m.raft):
 		m.buf.Release()
+		g.mark = m.raft
 	default:
 		g.core.receive(m)
 	}

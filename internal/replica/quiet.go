@@ -29,6 +29,7 @@ const quietMark = "go quiet"
 // tickOnce moves raft's clock.
 func (g *Group) tickOnce() {
 	g.core.rn.Tick()
+	g.knock()
 	if g.standIn > 0 {
 		if g.standIn--; g.standIn == 0 && g.core.leader == 0 {
 			if err := g.core.campaign(); err != nil {
@@ -41,6 +42,20 @@ func (g *Group) tickOnce() {
 		return
 	}
 	g.idleTicks++
+}
+
+// knock wakes the others if this replica knows no leader: it may have come back
+// before its node was missed. A learner stands for no election, and would wait for
+// ever.
+func (g *Group) knock() {
+	if g.core.leader != 0 {
+		g.leaderless = 0
+		return
+	}
+	if g.leaderless%electionTicks == 0 {
+		g.rouse()
+	}
+	g.leaderless++
 }
 
 // idle reports whether this replica leads and everybody has everything.
@@ -87,23 +102,24 @@ func (g *Group) goQuiet() {
 	g.setQuiet(true)
 }
 
-// hush takes a leader's word that the group goes quiet. It reports false if there
-// is more to do than the leader knows: then it is a heartbeat like any other, whose
-// answer has the mark and wakes the leader.
-func (g *Group) hush(m *raftpb.Message) bool {
+// isMark reports whether a message is a leader's word that the group goes quiet.
+func isMark(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgHeartbeat && string(m.GetContext()) == quietMark
+}
+
+// hush follows a leader's word that the group goes quiet, once all that came with it
+// is dealt with. If there is more to do than the leader knows, the word is a
+// heartbeat like any other, whose answer has the mark and wakes the leader.
+func (g *Group) hush(m *raftpb.Message) {
 	c := g.core
-	if m.GetType() != raftpb.MsgHeartbeat || string(m.GetContext()) != quietMark {
-		return false
-	}
-	if m.GetTerm() != c.term || m.GetFrom() != c.leader || c.applied != m.GetCommit() || c.log.last() != m.GetCommit() || g.installing || g.unsettled {
-		return false
-	}
 	node, ok := (*g.peers.Load())[record.ReplicaID(c.leader)]
-	if !ok || !g.host.cfg.Alive(node) {
-		return false
+	if ok && g.host.cfg.Alive(node) && m.GetTerm() == c.term && m.GetFrom() == c.leader &&
+		c.applied == m.GetCommit() && c.log.last() == m.GetCommit() && !g.installing && !g.unsettled {
+		g.setQuiet(true)
+		return
 	}
-	g.setQuiet(true)
-	return true
+	c.step(m)
+	g.work()
 }
 
 // wakes reports whether a message ends the quiet. Answers to a leader's last
@@ -133,13 +149,17 @@ func (g *Group) wakeUp() {
 	}
 }
 
-// rouse wakes the other replicas, as this one is about to stop: they may be quiet,
-// and its node lives on.
+// rouse wakes the other replicas, which may be quiet: this one is about to stop
+// although its node lives on, or it has just started and knows no leader. It is the
+// answer to a heartbeat that nobody sent: whoever leads hears that this replica is
+// there, and nobody else takes it for more than a knock.
 func (g *Group) rouse() {
 	c := g.core
 	for _, id := range slices.Concat(c.log.conf.GetVoters(), c.log.conf.GetVotersOutgoing(), c.log.conf.GetLearners()) {
 		if id != uint64(c.id) {
-			g.send(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), To: new(id), From: new(uint64(c.id)), Term: new(c.term), Commit: new(uint64(0))})
+			g.send(&raftpb.Message{
+				Type: raftpb.MsgHeartbeatResp.Enum(), To: new(id), From: new(uint64(c.id)), Term: new(c.term), Context: []byte(quietMark),
+			})
 		}
 	}
 }
