@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -296,15 +297,26 @@ func eventually(t *testing.T, within time.Duration, condition func() error) {
 	}
 }
 
-// freePort is a loopback address that nobody listens on right now.
+// lastPort is the port that freePort gave last. They begin somewhere below those
+// that the system gives to outgoing connections: one of those, which the nodes of a
+// cluster make at once, would take a port away before its node listens.
+var lastPort atomic.Int32
+
+func init() { lastPort.Store(int32(os.Getpid() % 10_000)) }
+
+// freePort is a loopback address that nobody listens on right now, another one for
+// each call.
 func freePort(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 10_000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+lastPort.Add(1)%10_000)
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			_ = ln.Close()
+			return addr
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // logBuffer keeps the last of what a process wrote.

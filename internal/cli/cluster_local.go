@@ -128,18 +128,35 @@ func (l *localCluster) plan() error {
 	if !l.freePorts {
 		return nil
 	}
+	// Clusters that are started one after the other begin far apart.
+	port := firstFreePort + os.Getpid()*portsApart%(lastFreePort-firstFreePort)
 	for _, n := range l.nodes {
 		for _, addr := range []*string{&n.Kafka, &n.HTTP, &n.Peer} {
-			free, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				return err
+			for tried := 0; ; tried++ {
+				if tried > lastFreePort-firstFreePort {
+					return fmt.Errorf("no port from %d to %d is free", firstFreePort, lastFreePort)
+				}
+				if port++; port > lastFreePort {
+					port = firstFreePort
+				}
+				*addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+				if free, err := net.Listen("tcp", *addr); err == nil {
+					_ = free.Close()
+					break
+				}
 			}
-			defer free.Close() // all are held until the last is found
-			*addr = free.Addr().String()
 		}
 	}
 	return nil
 }
+
+// Free ports are looked for below those that systems give to outgoing connections:
+// one of those, which the first nodes make at once, would take a port away before
+// the last node listens.
+const (
+	firstFreePort, lastFreePort = 20_000, 30_000
+	portsApart                  = 64
+)
 
 // args are those of a node's "tube start".
 func (n *localNode) args(l *localCluster) []string {
