@@ -1,0 +1,34 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// Outgoing is a message to be sent.
+type Outgoing struct {
+	Key, Value      []byte
+	KeyNull         bool
+	ID              string // given by the business; empty: the door makes one up
+	Headers         []Header
+	DeliverAtMillis int64 // wall clock; 0: at once
+}
+
+// Sent answers an Outgoing.
+type Sent struct {
+	Partition record.Partition
+	Offset    record.Offset
+	ID        string
+	Duplicate bool  // a message of this id was there: Partition and Offset are its
+	Err       error // this one message was not stored, or it is not known whether it was
+}
+
+// Receiving asks for messages of a group.
+type Receiving struct {
+	Group    string
+	Member   Member
+	Max      int           // messages; 1 to 10,000
+	MaxBytes int           // of keys, values and headers; the first message is given whatever its size
+	Wait     time.Duration // for the first one; 0: do not wait
+}

@@ -1,0 +1,32 @@
+package queue
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// String is the lease's id as clients see it: partition, offset, attempt and nonce,
+// so that any node can tell whom to ask.
+func (l Lease) String() string {
+	return fmt.Sprintf("%d-%d-%d-%x", l.Partition, l.Offset, l.Attempt, l.Nonce)
+}
+
+// ParseLease reads what String wrote. Anything else is ErrLeaseUnknown.
+func ParseLease(id string) (Lease, error) {
+	parts := strings.Split(id, "-")
+	bad := func() (Lease, error) { return Lease{}, fmt.Errorf("%w: %.80q is no lease id", ErrLeaseUnknown, id) }
+	if len(id) > 64 || len(parts) != 4 {
+		return bad()
+	}
+	p, err1 := strconv.ParseUint(parts[0], 10, 31)
+	o, err2 := strconv.ParseUint(parts[1], 10, 63)
+	a, err3 := strconv.ParseUint(parts[2], 10, 31)
+	n, err4 := strconv.ParseUint(parts[3], 16, 64)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
+		return bad()
+	}
+	return Lease{record.Partition(p), record.Offset(o), int(a), n}, nil
+}
