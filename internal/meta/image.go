@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 )
 
@@ -20,6 +21,12 @@ type Image struct {
 	Nodes     map[record.NodeID]*Node
 	// Defaults are settings that hold for every topic that does not override them.
 	Defaults map[string]string
+	// QueueGroups by name.
+	QueueGroups   map[string]*QueueGroup
+	queuesByTopic map[record.TopicID][]*QueueGroup // by id
+	// LastQueueGroup is the id that was given last. What has an id up to this one and
+	// is not in QueueGroups was deleted.
+	LastQueueGroup queue.GroupID
 	// Founders are the masters that the cluster began with: the first voters.
 	Founders []Founder
 	// Controller is the node whose master is active, −1 if none is known. It is

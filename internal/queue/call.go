@@ -32,3 +32,28 @@ type Receiving struct {
 	MaxBytes int           // of keys, values and headers; the first message is given whatever its size
 	Wait     time.Duration // for the first one; 0: do not wait
 }
+
+// TopicMessages are messages to be sent to one topic.
+type TopicMessages struct {
+	Topic    string
+	Messages []Outgoing
+}
+
+// Completed answers acknowledge-and-send. If one of the leases has an error nothing
+// was done, and Sent is nil.
+type Completed struct {
+	Leases []error
+	Sent   [][]Sent // by topic and message, as they were asked for
+}
+
+// Place is a message's place in its topic.
+type Place struct {
+	Partition record.Partition
+	Offset    record.Offset
+}
+
+// Ref names a message of a topic: by ID, or if that is empty by Place.
+type Ref struct {
+	Place
+	ID string
+}

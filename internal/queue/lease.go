@@ -11,7 +11,11 @@ import (
 // String is the lease's id as clients see it: partition, offset, attempt and nonce,
 // so that any node can tell whom to ask.
 func (l Lease) String() string {
-	return fmt.Sprintf("%d-%d-%d-%x", l.Partition, l.Offset, l.Attempt, l.Nonce)
+	b := make([]byte, 0, 64)
+	b = append(strconv.AppendInt(b, int64(l.Partition), 10), '-')
+	b = append(strconv.AppendInt(b, int64(l.Offset), 10), '-')
+	b = append(strconv.AppendInt(b, int64(l.Attempt), 10), '-')
+	return string(strconv.AppendUint(b, l.Nonce, 16))
 }
 
 // ParseLease reads what String wrote. Anything else is ErrLeaseUnknown.
