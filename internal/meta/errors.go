@@ -25,7 +25,11 @@ var (
 	// ErrNotMoving: there is no change of replicas under way, or not that one.
 	ErrNotMoving = errors.New("no such change of replicas is under way")
 	// ErrNoSurvivor: that node has no replica to go on from.
-	ErrNoSurvivor = errors.New("the node has no replica of the partition")
+	ErrNoSurvivor       = errors.New("the node has no replica of the partition")
+	ErrQueueGroupExists = errors.New("queue group already exists")
+	ErrInvalidQueueName = errors.New("invalid queue group name")
+	// ErrTooManyQueueGroups: MaxQueueGroups are there.
+	ErrTooManyQueueGroups = errors.New("too many queue groups")
 	// ErrUnknownCommand: written by a newer version. The replica must stop.
 	ErrUnknownCommand = errors.New("unknown command")
 	// ErrSnapshot: a snapshot that does not decode.

@@ -29,6 +29,10 @@ import (
 //	done T/P=(replica ids) …           T/P=target: what the placement says
 //	recover T/P survivor=N [nodes=(…)]
 //	nodes                              lists nodes
+//	delete topic=T
+//	queue-create queue=Q topic=T [dead=T2] [order=key] [attempts=N] [filter-bytes=N]
+//	queue-update queue=Q [version=V] (the same)      queue-pause, queue-resume, queue-delete queue=Q
+//	queues                             lists queue groups
 //	after D                            time passes
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -58,6 +62,8 @@ func (w *scripted) run(cmd string) {
 	switch cmd {
 	case "nodes":
 		w.nodes()
+	case "queues":
+		w.queues()
 	case "after":
 		d, err := time.ParseDuration(w.d.CmdArgs[0].Key)
 		if err != nil {
@@ -116,6 +122,11 @@ func (w *scripted) command(cmd string) []byte {
 			placement = append(placement, nodeIDs(strings.Split(p, ".")))
 		}
 		return CreateTopic(w.now, record.TopicID{w.topics}, w.word("topic", ""), placement, nil)
+	case "delete":
+		return DeleteTopic(w.now, w.partition(w.word("topic", "")+"/0").Topic)
+	}
+	if strings.HasPrefix(cmd, "queue-") {
+		return w.queue(cmd)
 	}
 	return w.move(cmd)
 }

@@ -11,7 +11,7 @@ const (
 	MaxDelay         = 365 * 24 * time.Hour // of a delayed message, and of a Nack
 	MaxIDBytes       = 256                  // of a message's or consumer's id
 	MaxReasonBytes   = 1 << 10              // of a failure's reason; more is cut off
-	MaxFilterBytes   = 8 << 10
+	MaxFilterBytes   = 4 << 10
 	MaxBackoffSteps  = 32
 	MaxBackoff       = 30 * 24 * time.Hour
 	MaxMessages      = 10_000 // in one call
@@ -60,7 +60,7 @@ func (s *Settings) Check() error {
 	case s.MaxInFlight < 1 || s.MaxInFlight > maxInFlight:
 		return bad("max_in_flight", "1 to 1000000", s.MaxInFlight)
 	case len(s.Filter) > MaxFilterBytes:
-		return bad("filter", "at most 8192 bytes long", len(s.Filter))
+		return bad("filter", "at most 4096 bytes long", len(s.Filter))
 	case len(s.DeadLetter) > maxTopicNameSize:
 		return bad("dead_letter", "at most 249 bytes long", len(s.DeadLetter))
 	case s.IdleMember < minIdleMember || s.IdleMember > maxIdleMember:
