@@ -36,6 +36,8 @@ type Config struct {
 	ProducerExpiry    time.Duration // after which a quiet producer is forgotten: 24 h
 	MaxProducers      int           // remembered per partition: 50,000
 
+	Queues QueueHooks
+
 	// Passive: nothing is done in the background, for simulation; see passive.go.
 	Passive bool
 	// OnFail is told once when a write or fsync failed: the node must stop.

@@ -15,6 +15,7 @@ var queueFailures = map[int32]error{
 	1: queue.ErrUnavailable, 2: queue.ErrOutcomeUnknown, 3: queue.ErrOverloaded, 4: queue.ErrUnknownGroup,
 	5: queue.ErrLeaseExpired, 6: queue.ErrLeaseUnknown, 7: queue.ErrAlreadyDone, 8: queue.ErrHandlingTooLong,
 	9: queue.ErrMessageTooLarge, 10: queue.ErrGroupMode, 11: queue.ErrUnknownMessage, 12: queue.ErrConflict, 13: queue.ErrInvalidSetting,
+	14: queue.ErrNotDelayed, 15: queue.ErrDelayTooLong, 16: queue.ErrTooManyDelayed, 17: queue.ErrTooManyMembers,
 }
 
 // queueFailureOther is the number of an error that the other side does not know.
@@ -97,11 +98,11 @@ func outgoingFromPB(ms []*peerv1.QueueOutgoing) []queue.Outgoing {
 }
 
 func leaseToPB(l queue.Lease) *peerv1.QueueLease {
-	return &peerv1.QueueLease{Partition: int32(l.Partition), Offset: int64(l.Offset), Attempt: int32(l.Attempt), Nonce: l.Nonce}
+	return &peerv1.QueueLease{Partition: int32(l.Partition), Offset: int64(l.Offset), Attempt: int32(l.Attempt), Nonce: l.Nonce, Cursor: l.Cursor}
 }
 
 func leaseFromPB(l *peerv1.QueueLease) queue.Lease {
-	return queue.Lease{Partition: record.Partition(l.GetPartition()), Offset: record.Offset(l.GetOffset()), Attempt: int(l.GetAttempt()), Nonce: l.GetNonce()}
+	return queue.Lease{Partition: record.Partition(l.GetPartition()), Offset: record.Offset(l.GetOffset()), Attempt: int(l.GetAttempt()), Nonce: l.GetNonce(), Cursor: l.GetCursor()}
 }
 
 func memberToPB(m queue.Member) *peerv1.QueueMember {

@@ -12,7 +12,10 @@ type Outgoing struct {
 	KeyNull         bool
 	ID              string // given by the business; empty: the door makes one up
 	Headers         []Header
-	DeliverAtMillis int64 // wall clock; 0: at once
+	DeliverAtMillis int64 // wall clock; 0: at once, or after Delay
+	// Delay from when the partition's leader takes it: no clock that jumps meanwhile
+	// makes it earlier. At most MaxDelay.
+	Delay time.Duration
 }
 
 // Sent answers an Outgoing.
@@ -31,6 +34,7 @@ type Receiving struct {
 	Max      int           // messages; 1 to 10,000
 	MaxBytes int           // of keys, values and headers; the first message is given whatever its size
 	Wait     time.Duration // for the first one; 0: do not wait
+	Held     int           // leases of the group that the member holds from other nodes
 }
 
 // TopicMessages are messages to be sent to one topic.

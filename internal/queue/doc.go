@@ -14,4 +14,15 @@
 //
 // Neither knows goroutines, clocks or disks: time and messages come in, leases and
 // commands to be proposed come out. The broker owns the loop around them.
+//
+// A message of a group is, in this order of precedence: done (State); in hand, that
+// is leased or being settled (Desk); waiting for its time (State's index for what was
+// sent with a delay, Desk for what comes again); held back behind its key; ready.
+//
+// What a Desk decides counts once it is committed: only then is a failed message
+// handed out again, a consumer's acknowledgement answered, the next of a key let go.
+//
+// The files: state, cursors, batches, delays, ids, offsets, snapshot: the State.
+// op, annexe, codec: what changes it, as bytes. desk, hand, settle, expiry, keys,
+// rate, explain: the Desk. clock: the time that both go by.
 package queue

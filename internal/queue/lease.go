@@ -9,20 +9,24 @@ import (
 )
 
 // String is the lease's id as clients see it: partition, offset, attempt and nonce,
-// so that any node can tell whom to ask.
+// and of broadcast groups the cursor, so that any node can tell whom to ask.
 func (l Lease) String() string {
 	b := make([]byte, 0, 64)
 	b = append(strconv.AppendInt(b, int64(l.Partition), 10), '-')
 	b = append(strconv.AppendInt(b, int64(l.Offset), 10), '-')
 	b = append(strconv.AppendInt(b, int64(l.Attempt), 10), '-')
-	return string(strconv.AppendUint(b, l.Nonce, 16))
+	b = strconv.AppendUint(b, l.Nonce, 16)
+	if l.Cursor != 0 {
+		b = strconv.AppendUint(append(b, '-'), uint64(l.Cursor), 16)
+	}
+	return string(b)
 }
 
 // ParseLease reads what String wrote. Anything else is ErrLeaseUnknown.
 func ParseLease(id string) (Lease, error) {
 	parts := strings.Split(id, "-")
 	bad := func() (Lease, error) { return Lease{}, fmt.Errorf("%w: %.80q is no lease id", ErrLeaseUnknown, id) }
-	if len(id) > 64 || len(parts) != 4 {
+	if len(id) > 80 || len(parts) != 4 && len(parts) != 5 {
 		return bad()
 	}
 	p, err1 := strconv.ParseUint(parts[0], 10, 31)
@@ -32,5 +36,21 @@ func ParseLease(id string) (Lease, error) {
 	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
 		return bad()
 	}
-	return Lease{record.Partition(p), record.Offset(o), int(a), n}, nil
+	l := Lease{record.Partition(p), record.Offset(o), int(a), n, 0}
+	if len(parts) == 5 {
+		c, err := strconv.ParseUint(parts[4], 16, 32)
+		if err != nil || c == 0 {
+			return bad()
+		}
+		l.Cursor = uint32(c)
+	}
+	return l, nil
+}
+
+// CursorOf is what leases of a broadcast member's cursor bear; 0 for "".
+func CursorOf(member string) uint32 {
+	if member == "" {
+		return 0
+	}
+	return uint32(hashKey([]byte(member))) | 1<<31
 }

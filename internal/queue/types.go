@@ -53,6 +53,7 @@ type Lease struct {
 	Offset    record.Offset
 	Attempt   int    // 1 for the first delivery
 	Nonce     uint64 // tells this lease from any other of the message
+	Cursor    uint32 // of a broadcast group: which member's cursor; else 0
 }
 
 // Delivery is a message handed out.
@@ -64,7 +65,11 @@ type Delivery struct {
 	KeyNull         bool
 	Headers         []Header
 	TimestampMillis int64
-	UntilMillis     int64 // wall clock of the leader: when the lease ends
+	UntilMillis     int64 // queue clock of the leader: when the lease ends
+	// Alone: the message was lost together with others before. Its consumer is to get
+	// nothing else of the group until this one is settled; nodes that know of more
+	// leases than the leader see to it with Receiving.Held.
+	Alone bool
 }
 
 // Header of a message.
@@ -102,13 +107,22 @@ var (
 	ErrLeaseExpired = errors.New("lease expired")
 	// ErrLeaseUnknown: there is no such message, or this lease was never given.
 	ErrLeaseUnknown = errors.New("lease unknown")
-	// ErrNotSettleable: the message is done with; a failure comes too late. (An
+	// ErrAlreadyDone: the message is done with; a failure comes too late. (An
 	// acknowledgement of what is acknowledged already is a success.)
 	ErrAlreadyDone = errors.New("message is done with already")
 	// ErrHandlingTooLong: a lease may not be extended beyond the group's longest handling time.
 	ErrHandlingTooLong = errors.New("longest handling time exceeded")
 	// ErrUnknownGroup: the partition has no such group.
 	ErrUnknownGroup = errors.New("unknown queue group")
+	// ErrNotDelayed: the message does not wait for its time: it is due already, was
+	// cancelled, or was sent without a delay.
+	ErrNotDelayed = errors.New("message does not wait for its time")
+	// ErrDelayTooLong: a message may wait for at most MaxDelay.
+	ErrDelayTooLong = errors.New("delay too long")
+	// ErrTooManyDelayed: MaxDelayed messages of the partition wait for their time.
+	ErrTooManyDelayed = errors.New("too many delayed messages")
+	// ErrTooManyMembers: the partition has MaxCursors cursors.
+	ErrTooManyMembers = errors.New("too many groups and broadcast members")
 )
 
 // HeaderMessageID and HeaderDeliverAt are the record headers in which a message's id

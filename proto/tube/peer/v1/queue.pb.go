@@ -665,6 +665,7 @@ type QueueLease struct {
 	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Nonce         uint64                 `protobuf:"varint,4,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Cursor        uint32                 `protobuf:"varint,5,opt,name=cursor,proto3" json:"cursor,omitempty"` // of a broadcast group
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -723,6 +724,13 @@ func (x *QueueLease) GetAttempt() int32 {
 func (x *QueueLease) GetNonce() uint64 {
 	if x != nil {
 		return x.Nonce
+	}
+	return 0
+}
+
+func (x *QueueLease) GetCursor() uint32 {
+	if x != nil {
+		return x.Cursor
 	}
 	return 0
 }
@@ -1317,13 +1325,14 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\afailure\x18\x01 \x01(\v2\x1a.tube.peer.v1.QueueFailureR\afailure\x12;\n" +
 	"\n" +
 	"deliveries\x18\x02 \x03(\v2\x1b.tube.peer.v1.QueueDeliveryR\n" +
-	"deliveries\"r\n" +
+	"deliveries\"\x8a\x01\n" +
 	"\n" +
 	"QueueLease\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x14\n" +
-	"\x05nonce\x18\x04 \x01(\x04R\x05nonce\"\x95\x02\n" +
+	"\x05nonce\x18\x04 \x01(\x04R\x05nonce\x12\x16\n" +
+	"\x06cursor\x18\x05 \x01(\rR\x06cursor\"\x95\x02\n" +
 	"\rQueueDelivery\x12.\n" +
 	"\x05lease\x18\x01 \x01(\v2\x18.tube.peer.v1.QueueLeaseR\x05lease\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x10\n" +
