@@ -57,6 +57,7 @@ type Node struct {
 	master  *master.Master
 	groups  *master.Groups
 	recon   *reconciler
+	queues  atomic.Pointer[queues] // nil until there is a master
 	kafka   *kafka.Door
 	http    *rpc.Server
 
@@ -175,6 +176,7 @@ func (n *Node) openData() error {
 		Node: n.id().Node, FS: n.fs, Dir: path.Join(dir, "data"), Host: host, Copier: copier{n}, Logger: n.logger,
 		TailBudgetBytes: n.cfg.TailMemoryBytes, ReserveBytes: n.cfg.DiskReserveBytes, RetentionInterval: n.cfg.RetentionInterval,
 		ProducerExpiry: n.cfg.ProducerExpiry, MaxProducers: n.cfg.MaxProducers, OnFail: n.fail, OnLead: n.partitionLed,
+		Queues: n.queueHooks(),
 	})
 	n.host.Store(host)
 	return err
@@ -217,7 +219,13 @@ func (n *Node) startMasters() error {
 	n.recon.deleted = n.topicsDeleted
 	views := &groupTopics{}
 	n.groups.SetTopics(views.view(n.meta.Image()))
-	n.recon.topics = func(im *meta.Image) { n.groups.SetTopics(views.view(im)) }
+	queues := &queueTopics{}
+	n.recon.topics = func(im *meta.Image) {
+		n.groups.SetTopics(views.view(im))
+		if err := queues.tell(im, n.broker); err != nil {
+			n.logger.Error("a queue group's filter does not compile any more: it wants nothing", "err", err)
+		}
+	}
 	n.meta.wake = func() {
 		n.recon.nudge()
 		n.addressesChanged()
@@ -236,6 +244,7 @@ func (n *Node) startMasters() error {
 		Node: n.id().Node, Proposer: metaProposer{n}, Image: n.meta.Image, Settled: n.settled, Ends: n.knownEnds, Logger: n.logger,
 		DefaultPartitions: n.cfg.DefaultPartitions, AutoCreateTopics: n.cfg.AutoCreateTopics,
 	})
+	n.startQueues()
 	return n.startGroups()
 }
 

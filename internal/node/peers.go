@@ -45,6 +45,7 @@ func (n *Node) openPeers(l net.Listener) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle(peerv1connect.NewPeerServiceHandler(peerService{n: n}, connect.WithReadMaxBytes(maxPeerMessageBytes)))
+	mux.Handle(n.queuesForPeers())
 	mux.Handle(n.problemsForPeers())
 	p.transport = peer.New(peer.Config{
 		Self: func() peer.Identity {

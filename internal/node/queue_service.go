@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 	peerv1 "github.com/tube-mq/tube/proto/tube/peer/v1"
+	"github.com/tube-mq/tube/proto/tube/peer/v1/peerv1connect"
 )
 
 // queueService answers other nodes' couriers with what this node leads.
@@ -121,4 +123,18 @@ func (s *sessions) inquire(ctx context.Context, session string, leases []queue.L
 		return make([]queue.Answer, len(leases))
 	}
 	return ask(ctx, leases)
+}
+
+// queuesForPeers serves other nodes; until this node has its queues it leads nothing.
+func (n *Node) queuesForPeers() (string, http.Handler) {
+	var path string
+	path, _ = peerv1connect.NewQueuePeerServiceHandler(queueService{})
+	return path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := n.queues.Load()
+		if q == nil {
+			http.Error(w, errStarting.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		q.handler.ServeHTTP(w, r)
+	})
 }

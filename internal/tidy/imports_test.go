@@ -40,6 +40,9 @@ var mayImport = map[string]string{
 	"internal/broker": "internal/record internal/vfs internal/commitlog internal/replica internal/meta internal/queue",
 	"internal/master": "internal/record internal/queue internal/filter internal/meta internal/meta/metapb internal/group internal/group/grouppb internal/replica",
 
+	// courier finds whoever leads, on this node or another.
+	"internal/courier": "internal/record internal/meta internal/queue",
+
 	// Doors know roles and machines, never another door, a replica or the WAL.
 	"internal/kafka": "internal/record internal/broker internal/meta internal/group internal/master",
 	"internal/rpc":   "proto/tube/v1 proto/tube/v1/tubev1connect internal/record internal/meta internal/queue internal/filter internal/master",
