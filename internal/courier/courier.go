@@ -74,8 +74,8 @@ const (
 	round = 5 * time.Second
 )
 
-// group finds a queue group and its topic.
-func (c *Courier) group(name string) (*meta.QueueGroup, *meta.Topic, error) {
+// Group finds a queue group and its topic.
+func (c *Courier) Group(name string) (*meta.QueueGroup, *meta.Topic, error) {
 	im := c.cfg.Image()
 	g := im.QueueGroup(name)
 	if g == nil {
@@ -88,8 +88,8 @@ func (c *Courier) group(name string) (*meta.QueueGroup, *meta.Topic, error) {
 	return g, t, nil
 }
 
-// led is the partitions of a topic by who leads them, and those that nobody does.
-func (c *Courier) led(t *meta.Topic) (by map[record.NodeID][]record.Partition, nobody []record.Partition) {
+// Led is the partitions of a topic by who leads them, and those that nobody does.
+func (c *Courier) Led(t *meta.Topic) (by map[record.NodeID][]record.Partition, nobody []record.Partition) {
 	by = map[record.NodeID][]record.Partition{}
 	for i := range t.Partitions {
 		p := record.Partition(i)
@@ -102,25 +102,30 @@ func (c *Courier) led(t *meta.Topic) (by map[record.NodeID][]record.Partition, n
 	return by, nobody
 }
 
-// ask calls do with the partition's leader, and again with whoever leads then while
-// nothing was done.
-func (c *Courier) ask(ctx context.Context, p record.TopicPartition, do func(context.Context, Node) error) error {
+// Lead calls do with the partition's leader, and again with whoever leads then, while
+// do answers queue.ErrUnavailable.
+func (c *Courier) Lead(ctx context.Context, p record.TopicPartition, do func(context.Context, record.NodeID) error) error {
 	ctx, cancel := context.WithTimeout(ctx, tryFor)
 	defer cancel()
 	for {
-		err := error(nil)
-		node := c.cfg.Leader(p)
-		if node < 0 {
-			err = fmt.Errorf("%w: partition %d has no leader", queue.ErrUnavailable, p.Partition)
-		} else if n, nerr := c.cfg.Node(node); nerr != nil {
-			err = fmt.Errorf("%w: node %d, which leads partition %d, cannot be reached: %w", queue.ErrUnavailable, node, p.Partition, nerr)
-		} else {
-			err = do(ctx, n)
+		err := fmt.Errorf("%w: partition %d has no leader", queue.ErrUnavailable, p.Partition)
+		if node := c.cfg.Leader(p); node >= 0 {
+			err = do(ctx, node)
 		}
 		if !errors.Is(err, queue.ErrUnavailable) || !pause(ctx, tryAgain) {
 			return err
 		}
 	}
+}
+
+func (c *Courier) ask(ctx context.Context, p record.TopicPartition, do func(context.Context, Node) error) error {
+	return c.Lead(ctx, p, func(ctx context.Context, id record.NodeID) error {
+		n, err := c.cfg.Node(id)
+		if err != nil {
+			return fmt.Errorf("%w: node %d, which leads partition %d, cannot be reached: %w", queue.ErrUnavailable, id, p.Partition, err)
+		}
+		return do(ctx, n)
+	})
 }
 
 // pause reports whether there is time left after waiting.
@@ -152,7 +157,7 @@ func each[V any](parts map[record.Partition]V, f func(record.Partition, V)) {
 
 // Settle says what becomes of leases: an error or nil for each.
 func (c *Courier) Settle(ctx context.Context, group string, s []queue.Settlement) ([]error, error) {
-	g, t, err := c.group(group)
+	g, t, err := c.Group(group)
 	if err != nil {
 		return nil, err
 	}

@@ -19,11 +19,11 @@ import (
 func (c *Courier) Receive(ctx context.Context, r queue.Receiving) ([]queue.Delivery, error) {
 	until := time.Now().Add(r.Wait)
 	for {
-		g, t, err := c.group(r.Group)
+		g, t, err := c.Group(r.Group)
 		if err != nil {
 			return nil, err
 		}
-		by, _ := c.led(t)
+		by, _ := c.Led(t)
 		got, err := c.takeOrWait(ctx, g, r, by, time.Until(until))
 		if len(got) > 0 || err != nil && !errors.Is(err, queue.ErrUnavailable) {
 			return got, err

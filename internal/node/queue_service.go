@@ -18,6 +18,7 @@ import (
 
 // queueService answers other nodes' couriers with what this node leads.
 type queueService struct {
+	self     record.NodeID
 	image    func() *meta.Image
 	local    courier.Node
 	sessions *sessions

@@ -43,7 +43,7 @@ func (n *Node) startQueues() {
 			return ids
 		},
 	})
-	_, q.handler = peerv1connect.NewQueuePeerServiceHandler(queueService{image: n.meta.Image, local: q.local, sessions: q.sessions},
+	_, q.handler = peerv1connect.NewQueuePeerServiceHandler(queueService{self: n.id().Node, image: n.meta.Image, local: q.local, sessions: q.sessions},
 		connect.WithReadMaxBytes(maxPeerMessageBytes), connect.WithCompression("gzip", nil, nil))
 	n.queues.Store(q)
 }

@@ -54,10 +54,10 @@ var mayImport = map[string]string{
 	"internal/sim": "internal/record internal/queue internal/vfs internal/wal internal/replica internal/broker internal/commitlog internal/meta internal/group",
 
 	// node alone knows concrete types on both sides.
-	"internal/node": "internal/record internal/queue internal/filter internal/vfs internal/wal internal/commitlog internal/meta internal/meta/metapb internal/group internal/replica internal/broker internal/master internal/kafka internal/rpc internal/config internal/metrics internal/peer proto/tube/v1 proto/tube/v1/tubev1connect proto/tube/peer/v1 proto/tube/peer/v1/peerv1connect",
+	"internal/node": "internal/record internal/queue internal/filter internal/vfs internal/wal internal/commitlog internal/meta internal/meta/metapb internal/group internal/replica internal/broker internal/master internal/kafka internal/rpc internal/config internal/metrics internal/peer proto/tube/v1 proto/tube/v1/tubev1connect proto/tube/peer/v1 proto/tube/peer/v1/peerv1connect internal/courier",
 	"internal/cli":  "internal/config internal/node internal/record internal/vfs internal/wal internal/commitlog internal/replica internal/meta proto/tube/v1 proto/tube/v1/tubev1connect bench",
 
-	"proto/tube/peer/v1":               "",
+	"proto/tube/peer/v1":               "proto/tube/v1",
 	"proto/tube/peer/v1/peerv1connect": "proto/tube/peer/v1",
 
 	"proto/tube/v1":               "",

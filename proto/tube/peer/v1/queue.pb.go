@@ -11,6 +11,7 @@
 package peerv1
 
 import (
+	v1 "github.com/tube-mq/tube/proto/tube/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -25,6 +26,864 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type QueueListRequest_What int32
+
+const (
+	QueueListRequest_WHAT_UNSPECIFIED QueueListRequest_What = 0
+	QueueListRequest_PENDING          QueueListRequest_What = 1 // of a group
+	QueueListRequest_DELAYED          QueueListRequest_What = 2
+	QueueListRequest_MESSAGES         QueueListRequest_What = 3 // of a group: what it is not done with, whole
+)
+
+// Enum value maps for QueueListRequest_What.
+var (
+	QueueListRequest_What_name = map[int32]string{
+		0: "WHAT_UNSPECIFIED",
+		1: "PENDING",
+		2: "DELAYED",
+		3: "MESSAGES",
+	}
+	QueueListRequest_What_value = map[string]int32{
+		"WHAT_UNSPECIFIED": 0,
+		"PENDING":          1,
+		"DELAYED":          2,
+		"MESSAGES":         3,
+	}
+)
+
+func (x QueueListRequest_What) Enum() *QueueListRequest_What {
+	p := new(QueueListRequest_What)
+	*p = x
+	return p
+}
+
+func (x QueueListRequest_What) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (QueueListRequest_What) Descriptor() protoreflect.EnumDescriptor {
+	return file_tube_peer_v1_queue_proto_enumTypes[0].Descriptor()
+}
+
+func (QueueListRequest_What) Type() protoreflect.EnumType {
+	return &file_tube_peer_v1_queue_proto_enumTypes[0]
+}
+
+func (x QueueListRequest_What) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use QueueListRequest_What.Descriptor instead.
+func (QueueListRequest_What) EnumDescriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{2, 0}
+}
+
+type QueueProgressRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint64                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Topic         []byte                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"` // id
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueProgressRequest) Reset() {
+	*x = QueueProgressRequest{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueProgressRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueProgressRequest) ProtoMessage() {}
+
+func (x *QueueProgressRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueProgressRequest.ProtoReflect.Descriptor instead.
+func (*QueueProgressRequest) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *QueueProgressRequest) GetGroup() uint64 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *QueueProgressRequest) GetTopic() []byte {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+type QueueProgressResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Failure       *QueueFailure          `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	Partitions    []*v1.QueueProgress    `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	Causes        []*v1.QueueCause       `protobuf:"bytes,3,rep,name=causes,proto3" json:"causes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueProgressResponse) Reset() {
+	*x = QueueProgressResponse{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueProgressResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueProgressResponse) ProtoMessage() {}
+
+func (x *QueueProgressResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueProgressResponse.ProtoReflect.Descriptor instead.
+func (*QueueProgressResponse) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *QueueProgressResponse) GetFailure() *QueueFailure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+func (x *QueueProgressResponse) GetPartitions() []*v1.QueueProgress {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *QueueProgressResponse) GetCauses() []*v1.QueueCause {
+	if x != nil {
+		return x.Causes
+	}
+	return nil
+}
+
+type QueueListRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	What          QueueListRequest_What  `protobuf:"varint,1,opt,name=what,proto3,enum=tube.peer.v1.QueueListRequest_What" json:"what,omitempty"`
+	Group         uint64                 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
+	Of            *QueuePartition        `protobuf:"bytes,3,opt,name=of,proto3" json:"of,omitempty"`
+	From          int64                  `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"` // offset
+	Max           int32                  `protobuf:"varint,5,opt,name=max,proto3" json:"max,omitempty"`
+	State         string                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"` // of pending
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueListRequest) Reset() {
+	*x = QueueListRequest{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueListRequest) ProtoMessage() {}
+
+func (x *QueueListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueListRequest.ProtoReflect.Descriptor instead.
+func (*QueueListRequest) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *QueueListRequest) GetWhat() QueueListRequest_What {
+	if x != nil {
+		return x.What
+	}
+	return QueueListRequest_WHAT_UNSPECIFIED
+}
+
+func (x *QueueListRequest) GetGroup() uint64 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *QueueListRequest) GetOf() *QueuePartition {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *QueueListRequest) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *QueueListRequest) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *QueueListRequest) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+type QueueListResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Failure       *QueueFailure          `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	Pending       []*v1.PendingMessage   `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
+	Delayed       []*v1.DelayedMessage   `protobuf:"bytes,3,rep,name=delayed,proto3" json:"delayed,omitempty"`
+	Messages      []*QueueMessage        `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
+	Next          int64                  `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"`   // offset to go on at; −1: that was all
+	Total         int64                  `protobuf:"varint,6,opt,name=total,proto3" json:"total,omitempty"` // of delayed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueListResponse) Reset() {
+	*x = QueueListResponse{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueListResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueListResponse) ProtoMessage() {}
+
+func (x *QueueListResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueListResponse.ProtoReflect.Descriptor instead.
+func (*QueueListResponse) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *QueueListResponse) GetFailure() *QueueFailure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+func (x *QueueListResponse) GetPending() []*v1.PendingMessage {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
+func (x *QueueListResponse) GetDelayed() []*v1.DelayedMessage {
+	if x != nil {
+		return x.Delayed
+	}
+	return nil
+}
+
+func (x *QueueListResponse) GetMessages() []*QueueMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *QueueListResponse) GetNext() int64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+func (x *QueueListResponse) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+type QueueMessage struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Offset          int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Id              string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Key             []byte                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	KeyNull         bool                   `protobuf:"varint,4,opt,name=key_null,json=keyNull,proto3" json:"key_null,omitempty"`
+	Value           []byte                 `protobuf:"bytes,5,opt,name=value,proto3" json:"value,omitempty"`
+	Headers         []*QueueHeader         `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty"`
+	TimestampMillis int64                  `protobuf:"varint,7,opt,name=timestamp_millis,json=timestampMillis,proto3" json:"timestamp_millis,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *QueueMessage) Reset() {
+	*x = QueueMessage{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueMessage) ProtoMessage() {}
+
+func (x *QueueMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueMessage.ProtoReflect.Descriptor instead.
+func (*QueueMessage) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *QueueMessage) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *QueueMessage) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *QueueMessage) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *QueueMessage) GetKeyNull() bool {
+	if x != nil {
+		return x.KeyNull
+	}
+	return false
+}
+
+func (x *QueueMessage) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *QueueMessage) GetHeaders() []*QueueHeader {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *QueueMessage) GetTimestampMillis() int64 {
+	if x != nil {
+		return x.TimestampMillis
+	}
+	return 0
+}
+
+type QueueTraceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Of            *QueuePartition        `protobuf:"bytes,1,opt,name=of,proto3" json:"of,omitempty"`
+	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"` // instead of the offset
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueTraceRequest) Reset() {
+	*x = QueueTraceRequest{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueTraceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueTraceRequest) ProtoMessage() {}
+
+func (x *QueueTraceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueTraceRequest.ProtoReflect.Descriptor instead.
+func (*QueueTraceRequest) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *QueueTraceRequest) GetOf() *QueuePartition {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *QueueTraceRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *QueueTraceRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type QueueTraceResponse struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Failure       *QueueFailure            `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	Trace         *v1.TraceMessageResponse `protobuf:"bytes,2,opt,name=trace,proto3" json:"trace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueTraceResponse) Reset() {
+	*x = QueueTraceResponse{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueTraceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueTraceResponse) ProtoMessage() {}
+
+func (x *QueueTraceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueTraceResponse.ProtoReflect.Descriptor instead.
+func (*QueueTraceResponse) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *QueueTraceResponse) GetFailure() *QueueFailure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+func (x *QueueTraceResponse) GetTrace() *v1.TraceMessageResponse {
+	if x != nil {
+		return x.Trace
+	}
+	return nil
+}
+
+type QueueChangeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Of    *QueuePartition        `protobuf:"bytes,1,opt,name=of,proto3" json:"of,omitempty"`
+	Group uint64                 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Types that are valid to be assigned to Change:
+	//
+	//	*QueueChangeRequest_Seek
+	//	*QueueChangeRequest_Purge
+	//	*QueueChangeRequest_Reschedule
+	Change        isQueueChangeRequest_Change `protobuf_oneof:"change"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueChangeRequest) Reset() {
+	*x = QueueChangeRequest{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueChangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueChangeRequest) ProtoMessage() {}
+
+func (x *QueueChangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueChangeRequest.ProtoReflect.Descriptor instead.
+func (*QueueChangeRequest) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *QueueChangeRequest) GetOf() *QueuePartition {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *QueueChangeRequest) GetGroup() uint64 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *QueueChangeRequest) GetChange() isQueueChangeRequest_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *QueueChangeRequest) GetSeek() *QueueSeek {
+	if x != nil {
+		if x, ok := x.Change.(*QueueChangeRequest_Seek); ok {
+			return x.Seek
+		}
+	}
+	return nil
+}
+
+func (x *QueueChangeRequest) GetPurge() *QueuePurge {
+	if x != nil {
+		if x, ok := x.Change.(*QueueChangeRequest_Purge); ok {
+			return x.Purge
+		}
+	}
+	return nil
+}
+
+func (x *QueueChangeRequest) GetReschedule() *QueueReschedule {
+	if x != nil {
+		if x, ok := x.Change.(*QueueChangeRequest_Reschedule); ok {
+			return x.Reschedule
+		}
+	}
+	return nil
+}
+
+type isQueueChangeRequest_Change interface {
+	isQueueChangeRequest_Change()
+}
+
+type QueueChangeRequest_Seek struct {
+	Seek *QueueSeek `protobuf:"bytes,3,opt,name=seek,proto3,oneof"`
+}
+
+type QueueChangeRequest_Purge struct {
+	Purge *QueuePurge `protobuf:"bytes,4,opt,name=purge,proto3,oneof"`
+}
+
+type QueueChangeRequest_Reschedule struct {
+	Reschedule *QueueReschedule `protobuf:"bytes,5,opt,name=reschedule,proto3,oneof"`
+}
+
+func (*QueueChangeRequest_Seek) isQueueChangeRequest_Change() {}
+
+func (*QueueChangeRequest_Purge) isQueueChangeRequest_Change() {}
+
+func (*QueueChangeRequest_Reschedule) isQueueChangeRequest_Change() {}
+
+type QueueSeek struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	AtMillis      int64                  `protobuf:"varint,2,opt,name=at_millis,json=atMillis,proto3" json:"at_millis,omitempty"` // if not 0: instead of the offset
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueSeek) Reset() {
+	*x = QueueSeek{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueSeek) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueSeek) ProtoMessage() {}
+
+func (x *QueueSeek) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueSeek.ProtoReflect.Descriptor instead.
+func (*QueueSeek) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *QueueSeek) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *QueueSeek) GetAtMillis() int64 {
+	if x != nil {
+		return x.AtMillis
+	}
+	return 0
+}
+
+type QueuePurge struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueuePurge) Reset() {
+	*x = QueuePurge{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueuePurge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueuePurge) ProtoMessage() {}
+
+func (x *QueuePurge) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueuePurge.ProtoReflect.Descriptor instead.
+func (*QueuePurge) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{9}
+}
+
+type QueueReschedule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offsets       []int64                `protobuf:"varint,1,rep,packed,name=offsets,proto3" json:"offsets,omitempty"`
+	AtMillis      int64                  `protobuf:"varint,2,opt,name=at_millis,json=atMillis,proto3" json:"at_millis,omitempty"` // 0: cancel
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueReschedule) Reset() {
+	*x = QueueReschedule{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueReschedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueReschedule) ProtoMessage() {}
+
+func (x *QueueReschedule) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueReschedule.ProtoReflect.Descriptor instead.
+func (*QueueReschedule) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *QueueReschedule) GetOffsets() []int64 {
+	if x != nil {
+		return x.Offsets
+	}
+	return nil
+}
+
+func (x *QueueReschedule) GetAtMillis() int64 {
+	if x != nil {
+		return x.AtMillis
+	}
+	return 0
+}
+
+type QueueChangeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Failure       *QueueFailure          `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`  // where the group goes on
+	Count         int64                  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`    // messages that it was not done with
+	Results       []*QueueFailure        `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"` // one for each offset
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueChangeResponse) Reset() {
+	*x = QueueChangeResponse{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueChangeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueChangeResponse) ProtoMessage() {}
+
+func (x *QueueChangeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueChangeResponse.ProtoReflect.Descriptor instead.
+func (*QueueChangeResponse) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *QueueChangeResponse) GetFailure() *QueueFailure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+func (x *QueueChangeResponse) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *QueueChangeResponse) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *QueueChangeResponse) GetResults() []*QueueFailure {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
 type QueuePartition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         []byte                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"` // id
@@ -35,7 +894,7 @@ type QueuePartition struct {
 
 func (x *QueuePartition) Reset() {
 	*x = QueuePartition{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[0]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +906,7 @@ func (x *QueuePartition) String() string {
 func (*QueuePartition) ProtoMessage() {}
 
 func (x *QueuePartition) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[0]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +919,7 @@ func (x *QueuePartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuePartition.ProtoReflect.Descriptor instead.
 func (*QueuePartition) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{0}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *QueuePartition) GetTopic() []byte {
@@ -88,7 +947,7 @@ type QueueFailure struct {
 
 func (x *QueueFailure) Reset() {
 	*x = QueueFailure{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[1]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -100,7 +959,7 @@ func (x *QueueFailure) String() string {
 func (*QueueFailure) ProtoMessage() {}
 
 func (x *QueueFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[1]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -113,7 +972,7 @@ func (x *QueueFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFailure.ProtoReflect.Descriptor instead.
 func (*QueueFailure) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{1}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *QueueFailure) GetKind() int32 {
@@ -140,7 +999,7 @@ type QueueHeader struct {
 
 func (x *QueueHeader) Reset() {
 	*x = QueueHeader{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[2]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -152,7 +1011,7 @@ func (x *QueueHeader) String() string {
 func (*QueueHeader) ProtoMessage() {}
 
 func (x *QueueHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[2]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -165,7 +1024,7 @@ func (x *QueueHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueHeader.ProtoReflect.Descriptor instead.
 func (*QueueHeader) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{2}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QueueHeader) GetKey() string {
@@ -196,7 +1055,7 @@ type QueueOutgoing struct {
 
 func (x *QueueOutgoing) Reset() {
 	*x = QueueOutgoing{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[3]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -208,7 +1067,7 @@ func (x *QueueOutgoing) String() string {
 func (*QueueOutgoing) ProtoMessage() {}
 
 func (x *QueueOutgoing) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[3]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -221,7 +1080,7 @@ func (x *QueueOutgoing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueOutgoing.ProtoReflect.Descriptor instead.
 func (*QueueOutgoing) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{3}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *QueueOutgoing) GetKey() []byte {
@@ -276,7 +1135,7 @@ type QueueSendRequest struct {
 
 func (x *QueueSendRequest) Reset() {
 	*x = QueueSendRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[4]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -288,7 +1147,7 @@ func (x *QueueSendRequest) String() string {
 func (*QueueSendRequest) ProtoMessage() {}
 
 func (x *QueueSendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[4]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -301,7 +1160,7 @@ func (x *QueueSendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSendRequest.ProtoReflect.Descriptor instead.
 func (*QueueSendRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{4}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *QueueSendRequest) GetTo() *QueuePartition {
@@ -328,7 +1187,7 @@ type QueueSendResponse struct {
 
 func (x *QueueSendResponse) Reset() {
 	*x = QueueSendResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[5]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -340,7 +1199,7 @@ func (x *QueueSendResponse) String() string {
 func (*QueueSendResponse) ProtoMessage() {}
 
 func (x *QueueSendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[5]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -353,7 +1212,7 @@ func (x *QueueSendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSendResponse.ProtoReflect.Descriptor instead.
 func (*QueueSendResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{5}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *QueueSendResponse) GetFailure() *QueueFailure {
@@ -382,7 +1241,7 @@ type QueueSent struct {
 
 func (x *QueueSent) Reset() {
 	*x = QueueSent{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[6]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -394,7 +1253,7 @@ func (x *QueueSent) String() string {
 func (*QueueSent) ProtoMessage() {}
 
 func (x *QueueSent) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[6]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -407,7 +1266,7 @@ func (x *QueueSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSent.ProtoReflect.Descriptor instead.
 func (*QueueSent) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{6}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *QueueSent) GetOffset() int64 {
@@ -451,7 +1310,7 @@ type QueueMember struct {
 
 func (x *QueueMember) Reset() {
 	*x = QueueMember{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[7]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -463,7 +1322,7 @@ func (x *QueueMember) String() string {
 func (*QueueMember) ProtoMessage() {}
 
 func (x *QueueMember) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[7]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -476,7 +1335,7 @@ func (x *QueueMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueMember.ProtoReflect.Descriptor instead.
 func (*QueueMember) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{7}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *QueueMember) GetId() string {
@@ -530,7 +1389,7 @@ type QueueReceiveRequest struct {
 
 func (x *QueueReceiveRequest) Reset() {
 	*x = QueueReceiveRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[8]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +1401,7 @@ func (x *QueueReceiveRequest) String() string {
 func (*QueueReceiveRequest) ProtoMessage() {}
 
 func (x *QueueReceiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[8]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +1414,7 @@ func (x *QueueReceiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueReceiveRequest.ProtoReflect.Descriptor instead.
 func (*QueueReceiveRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{8}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *QueueReceiveRequest) GetGroup() uint64 {
@@ -617,7 +1476,7 @@ type QueueReceiveResponse struct {
 
 func (x *QueueReceiveResponse) Reset() {
 	*x = QueueReceiveResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[9]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -629,7 +1488,7 @@ func (x *QueueReceiveResponse) String() string {
 func (*QueueReceiveResponse) ProtoMessage() {}
 
 func (x *QueueReceiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[9]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -642,7 +1501,7 @@ func (x *QueueReceiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueReceiveResponse.ProtoReflect.Descriptor instead.
 func (*QueueReceiveResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{9}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QueueReceiveResponse) GetFailure() *QueueFailure {
@@ -672,7 +1531,7 @@ type QueueLease struct {
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[10]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +1543,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[10]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +1556,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{10}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *QueueLease) GetPartition() int32 {
@@ -751,7 +1610,7 @@ type QueueDelivery struct {
 
 func (x *QueueDelivery) Reset() {
 	*x = QueueDelivery{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[11]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +1622,7 @@ func (x *QueueDelivery) String() string {
 func (*QueueDelivery) ProtoMessage() {}
 
 func (x *QueueDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[11]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +1635,7 @@ func (x *QueueDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueDelivery.ProtoReflect.Descriptor instead.
 func (*QueueDelivery) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{11}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QueueDelivery) GetLease() *QueueLease {
@@ -844,7 +1703,7 @@ type QueueStopRequest struct {
 
 func (x *QueueStopRequest) Reset() {
 	*x = QueueStopRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[12]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +1715,7 @@ func (x *QueueStopRequest) String() string {
 func (*QueueStopRequest) ProtoMessage() {}
 
 func (x *QueueStopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[12]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +1728,7 @@ func (x *QueueStopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStopRequest.ProtoReflect.Descriptor instead.
 func (*QueueStopRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{12}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *QueueStopRequest) GetToken() uint64 {
@@ -887,7 +1746,7 @@ type QueueStopResponse struct {
 
 func (x *QueueStopResponse) Reset() {
 	*x = QueueStopResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +1758,7 @@ func (x *QueueStopResponse) String() string {
 func (*QueueStopResponse) ProtoMessage() {}
 
 func (x *QueueStopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1771,7 @@ func (x *QueueStopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStopResponse.ProtoReflect.Descriptor instead.
 func (*QueueStopResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{13}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
 type QueueSettleRequest struct {
@@ -926,7 +1785,7 @@ type QueueSettleRequest struct {
 
 func (x *QueueSettleRequest) Reset() {
 	*x = QueueSettleRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1797,7 @@ func (x *QueueSettleRequest) String() string {
 func (*QueueSettleRequest) ProtoMessage() {}
 
 func (x *QueueSettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1810,7 @@ func (x *QueueSettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettleRequest.ProtoReflect.Descriptor instead.
 func (*QueueSettleRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{14}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *QueueSettleRequest) GetGroup() uint64 {
@@ -987,7 +1846,7 @@ type QueueSettlement struct {
 
 func (x *QueueSettlement) Reset() {
 	*x = QueueSettlement{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1858,7 @@ func (x *QueueSettlement) String() string {
 func (*QueueSettlement) ProtoMessage() {}
 
 func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1871,7 @@ func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettlement.ProtoReflect.Descriptor instead.
 func (*QueueSettlement) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{15}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *QueueSettlement) GetLease() *QueueLease {
@@ -1054,7 +1913,7 @@ type QueueSettleResponse struct {
 
 func (x *QueueSettleResponse) Reset() {
 	*x = QueueSettleResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1925,7 @@ func (x *QueueSettleResponse) String() string {
 func (*QueueSettleResponse) ProtoMessage() {}
 
 func (x *QueueSettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1938,7 @@ func (x *QueueSettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettleResponse.ProtoReflect.Descriptor instead.
 func (*QueueSettleResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{16}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *QueueSettleResponse) GetFailure() *QueueFailure {
@@ -1106,7 +1965,7 @@ type QueueInquireRequest struct {
 
 func (x *QueueInquireRequest) Reset() {
 	*x = QueueInquireRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1977,7 @@ func (x *QueueInquireRequest) String() string {
 func (*QueueInquireRequest) ProtoMessage() {}
 
 func (x *QueueInquireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1990,7 @@ func (x *QueueInquireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueInquireRequest.ProtoReflect.Descriptor instead.
 func (*QueueInquireRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{17}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *QueueInquireRequest) GetSession() string {
@@ -1158,7 +2017,7 @@ type QueueInquireResponse struct {
 
 func (x *QueueInquireResponse) Reset() {
 	*x = QueueInquireResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +2029,7 @@ func (x *QueueInquireResponse) String() string {
 func (*QueueInquireResponse) ProtoMessage() {}
 
 func (x *QueueInquireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +2042,7 @@ func (x *QueueInquireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueInquireResponse.ProtoReflect.Descriptor instead.
 func (*QueueInquireResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{18}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *QueueInquireResponse) GetAnswers() []uint32 {
@@ -1202,7 +2061,7 @@ type QueueGoneRequest struct {
 
 func (x *QueueGoneRequest) Reset() {
 	*x = QueueGoneRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1214,7 +2073,7 @@ func (x *QueueGoneRequest) String() string {
 func (*QueueGoneRequest) ProtoMessage() {}
 
 func (x *QueueGoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,7 +2086,7 @@ func (x *QueueGoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGoneRequest.ProtoReflect.Descriptor instead.
 func (*QueueGoneRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{19}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *QueueGoneRequest) GetSession() string {
@@ -1245,7 +2104,7 @@ type QueueGoneResponse struct {
 
 func (x *QueueGoneResponse) Reset() {
 	*x = QueueGoneResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +2116,7 @@ func (x *QueueGoneResponse) String() string {
 func (*QueueGoneResponse) ProtoMessage() {}
 
 func (x *QueueGoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,14 +2129,79 @@ func (x *QueueGoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGoneResponse.ProtoReflect.Descriptor instead.
 func (*QueueGoneResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{20}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{32}
 }
 
 var File_tube_peer_v1_queue_proto protoreflect.FileDescriptor
 
 const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x18tube/peer/v1/queue.proto\x12\ftube.peer.v1\"D\n" +
+	"\x18tube/peer/v1/queue.proto\x12\ftube.peer.v1\x1a\x13tube/v1/queue.proto\"B\n" +
+	"\x14QueueProgressRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\x04R\x05group\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\fR\x05topic\"\xb2\x01\n" +
+	"\x15QueueProgressResponse\x124\n" +
+	"\afailure\x18\x01 \x01(\v2\x1a.tube.peer.v1.QueueFailureR\afailure\x126\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\v2\x16.tube.v1.QueueProgressR\n" +
+	"partitions\x12+\n" +
+	"\x06causes\x18\x03 \x03(\v2\x13.tube.v1.QueueCauseR\x06causes\"\x91\x02\n" +
+	"\x10QueueListRequest\x127\n" +
+	"\x04what\x18\x01 \x01(\x0e2#.tube.peer.v1.QueueListRequest.WhatR\x04what\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\x04R\x05group\x12,\n" +
+	"\x02of\x18\x03 \x01(\v2\x1c.tube.peer.v1.QueuePartitionR\x02of\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\x03R\x04from\x12\x10\n" +
+	"\x03max\x18\x05 \x01(\x05R\x03max\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\"D\n" +
+	"\x04What\x12\x14\n" +
+	"\x10WHAT_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aPENDING\x10\x01\x12\v\n" +
+	"\aDELAYED\x10\x02\x12\f\n" +
+	"\bMESSAGES\x10\x03\"\x91\x02\n" +
+	"\x11QueueListResponse\x124\n" +
+	"\afailure\x18\x01 \x01(\v2\x1a.tube.peer.v1.QueueFailureR\afailure\x121\n" +
+	"\apending\x18\x02 \x03(\v2\x17.tube.v1.PendingMessageR\apending\x121\n" +
+	"\adelayed\x18\x03 \x03(\v2\x17.tube.v1.DelayedMessageR\adelayed\x126\n" +
+	"\bmessages\x18\x04 \x03(\v2\x1a.tube.peer.v1.QueueMessageR\bmessages\x12\x12\n" +
+	"\x04next\x18\x05 \x01(\x03R\x04next\x12\x14\n" +
+	"\x05total\x18\x06 \x01(\x03R\x05total\"\xd9\x01\n" +
+	"\fQueueMessage\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\fR\x03key\x12\x19\n" +
+	"\bkey_null\x18\x04 \x01(\bR\akeyNull\x12\x14\n" +
+	"\x05value\x18\x05 \x01(\fR\x05value\x123\n" +
+	"\aheaders\x18\x06 \x03(\v2\x19.tube.peer.v1.QueueHeaderR\aheaders\x12)\n" +
+	"\x10timestamp_millis\x18\a \x01(\x03R\x0ftimestampMillis\"i\n" +
+	"\x11QueueTraceRequest\x12,\n" +
+	"\x02of\x18\x01 \x01(\v2\x1c.tube.peer.v1.QueuePartitionR\x02of\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\"\x7f\n" +
+	"\x12QueueTraceResponse\x124\n" +
+	"\afailure\x18\x01 \x01(\v2\x1a.tube.peer.v1.QueueFailureR\afailure\x123\n" +
+	"\x05trace\x18\x02 \x01(\v2\x1d.tube.v1.TraceMessageResponseR\x05trace\"\x84\x02\n" +
+	"\x12QueueChangeRequest\x12,\n" +
+	"\x02of\x18\x01 \x01(\v2\x1c.tube.peer.v1.QueuePartitionR\x02of\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\x04R\x05group\x12-\n" +
+	"\x04seek\x18\x03 \x01(\v2\x17.tube.peer.v1.QueueSeekH\x00R\x04seek\x120\n" +
+	"\x05purge\x18\x04 \x01(\v2\x18.tube.peer.v1.QueuePurgeH\x00R\x05purge\x12?\n" +
+	"\n" +
+	"reschedule\x18\x05 \x01(\v2\x1d.tube.peer.v1.QueueRescheduleH\x00R\n" +
+	"rescheduleB\b\n" +
+	"\x06change\"@\n" +
+	"\tQueueSeek\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x1b\n" +
+	"\tat_millis\x18\x02 \x01(\x03R\batMillis\"\f\n" +
+	"\n" +
+	"QueuePurge\"H\n" +
+	"\x0fQueueReschedule\x12\x18\n" +
+	"\aoffsets\x18\x01 \x03(\x03R\aoffsets\x12\x1b\n" +
+	"\tat_millis\x18\x02 \x01(\x03R\batMillis\"\xaf\x01\n" +
+	"\x13QueueChangeResponse\x124\n" +
+	"\afailure\x18\x01 \x01(\v2\x1a.tube.peer.v1.QueueFailureR\afailure\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count\x124\n" +
+	"\aresults\x18\x04 \x03(\v2\x1a.tube.peer.v1.QueueFailureR\aresults\"D\n" +
 	"\x0eQueuePartition\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\fR\x05topic\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\"6\n" +
@@ -1364,14 +2288,19 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\aanswers\x18\x01 \x03(\rR\aanswers\",\n" +
 	"\x10QueueGoneRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x13\n" +
-	"\x11QueueGoneResponse2\xfe\x03\n" +
+	"\x11QueueGoneResponse2\xcb\x06\n" +
 	"\x10QueuePeerService\x12L\n" +
 	"\tQueueSend\x12\x1e.tube.peer.v1.QueueSendRequest\x1a\x1f.tube.peer.v1.QueueSendResponse\x12U\n" +
 	"\fQueueReceive\x12!.tube.peer.v1.QueueReceiveRequest\x1a\".tube.peer.v1.QueueReceiveResponse\x12L\n" +
 	"\tQueueStop\x12\x1e.tube.peer.v1.QueueStopRequest\x1a\x1f.tube.peer.v1.QueueStopResponse\x12R\n" +
 	"\vQueueSettle\x12 .tube.peer.v1.QueueSettleRequest\x1a!.tube.peer.v1.QueueSettleResponse\x12U\n" +
 	"\fQueueInquire\x12!.tube.peer.v1.QueueInquireRequest\x1a\".tube.peer.v1.QueueInquireResponse\x12L\n" +
-	"\tQueueGone\x12\x1e.tube.peer.v1.QueueGoneRequest\x1a\x1f.tube.peer.v1.QueueGoneResponseB3Z1github.com/tube-mq/tube/proto/tube/peer/v1;peerv1b\x06proto3"
+	"\tQueueGone\x12\x1e.tube.peer.v1.QueueGoneRequest\x1a\x1f.tube.peer.v1.QueueGoneResponse\x12X\n" +
+	"\rQueueProgress\x12\".tube.peer.v1.QueueProgressRequest\x1a#.tube.peer.v1.QueueProgressResponse\x12L\n" +
+	"\tQueueList\x12\x1e.tube.peer.v1.QueueListRequest\x1a\x1f.tube.peer.v1.QueueListResponse\x12O\n" +
+	"\n" +
+	"QueueTrace\x12\x1f.tube.peer.v1.QueueTraceRequest\x1a .tube.peer.v1.QueueTraceResponse\x12R\n" +
+	"\vQueueChange\x12 .tube.peer.v1.QueueChangeRequest\x1a!.tube.peer.v1.QueueChangeResponseB3Z1github.com/tube-mq/tube/proto/tube/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_tube_peer_v1_queue_proto_rawDescOnce sync.Once
@@ -1385,65 +2314,111 @@ func file_tube_peer_v1_queue_proto_rawDescGZIP() []byte {
 	return file_tube_peer_v1_queue_proto_rawDescData
 }
 
-var file_tube_peer_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_tube_peer_v1_queue_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_tube_peer_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_tube_peer_v1_queue_proto_goTypes = []any{
-	(*QueuePartition)(nil),       // 0: tube.peer.v1.QueuePartition
-	(*QueueFailure)(nil),         // 1: tube.peer.v1.QueueFailure
-	(*QueueHeader)(nil),          // 2: tube.peer.v1.QueueHeader
-	(*QueueOutgoing)(nil),        // 3: tube.peer.v1.QueueOutgoing
-	(*QueueSendRequest)(nil),     // 4: tube.peer.v1.QueueSendRequest
-	(*QueueSendResponse)(nil),    // 5: tube.peer.v1.QueueSendResponse
-	(*QueueSent)(nil),            // 6: tube.peer.v1.QueueSent
-	(*QueueMember)(nil),          // 7: tube.peer.v1.QueueMember
-	(*QueueReceiveRequest)(nil),  // 8: tube.peer.v1.QueueReceiveRequest
-	(*QueueReceiveResponse)(nil), // 9: tube.peer.v1.QueueReceiveResponse
-	(*QueueLease)(nil),           // 10: tube.peer.v1.QueueLease
-	(*QueueDelivery)(nil),        // 11: tube.peer.v1.QueueDelivery
-	(*QueueStopRequest)(nil),     // 12: tube.peer.v1.QueueStopRequest
-	(*QueueStopResponse)(nil),    // 13: tube.peer.v1.QueueStopResponse
-	(*QueueSettleRequest)(nil),   // 14: tube.peer.v1.QueueSettleRequest
-	(*QueueSettlement)(nil),      // 15: tube.peer.v1.QueueSettlement
-	(*QueueSettleResponse)(nil),  // 16: tube.peer.v1.QueueSettleResponse
-	(*QueueInquireRequest)(nil),  // 17: tube.peer.v1.QueueInquireRequest
-	(*QueueInquireResponse)(nil), // 18: tube.peer.v1.QueueInquireResponse
-	(*QueueGoneRequest)(nil),     // 19: tube.peer.v1.QueueGoneRequest
-	(*QueueGoneResponse)(nil),    // 20: tube.peer.v1.QueueGoneResponse
+	(QueueListRequest_What)(0),      // 0: tube.peer.v1.QueueListRequest.What
+	(*QueueProgressRequest)(nil),    // 1: tube.peer.v1.QueueProgressRequest
+	(*QueueProgressResponse)(nil),   // 2: tube.peer.v1.QueueProgressResponse
+	(*QueueListRequest)(nil),        // 3: tube.peer.v1.QueueListRequest
+	(*QueueListResponse)(nil),       // 4: tube.peer.v1.QueueListResponse
+	(*QueueMessage)(nil),            // 5: tube.peer.v1.QueueMessage
+	(*QueueTraceRequest)(nil),       // 6: tube.peer.v1.QueueTraceRequest
+	(*QueueTraceResponse)(nil),      // 7: tube.peer.v1.QueueTraceResponse
+	(*QueueChangeRequest)(nil),      // 8: tube.peer.v1.QueueChangeRequest
+	(*QueueSeek)(nil),               // 9: tube.peer.v1.QueueSeek
+	(*QueuePurge)(nil),              // 10: tube.peer.v1.QueuePurge
+	(*QueueReschedule)(nil),         // 11: tube.peer.v1.QueueReschedule
+	(*QueueChangeResponse)(nil),     // 12: tube.peer.v1.QueueChangeResponse
+	(*QueuePartition)(nil),          // 13: tube.peer.v1.QueuePartition
+	(*QueueFailure)(nil),            // 14: tube.peer.v1.QueueFailure
+	(*QueueHeader)(nil),             // 15: tube.peer.v1.QueueHeader
+	(*QueueOutgoing)(nil),           // 16: tube.peer.v1.QueueOutgoing
+	(*QueueSendRequest)(nil),        // 17: tube.peer.v1.QueueSendRequest
+	(*QueueSendResponse)(nil),       // 18: tube.peer.v1.QueueSendResponse
+	(*QueueSent)(nil),               // 19: tube.peer.v1.QueueSent
+	(*QueueMember)(nil),             // 20: tube.peer.v1.QueueMember
+	(*QueueReceiveRequest)(nil),     // 21: tube.peer.v1.QueueReceiveRequest
+	(*QueueReceiveResponse)(nil),    // 22: tube.peer.v1.QueueReceiveResponse
+	(*QueueLease)(nil),              // 23: tube.peer.v1.QueueLease
+	(*QueueDelivery)(nil),           // 24: tube.peer.v1.QueueDelivery
+	(*QueueStopRequest)(nil),        // 25: tube.peer.v1.QueueStopRequest
+	(*QueueStopResponse)(nil),       // 26: tube.peer.v1.QueueStopResponse
+	(*QueueSettleRequest)(nil),      // 27: tube.peer.v1.QueueSettleRequest
+	(*QueueSettlement)(nil),         // 28: tube.peer.v1.QueueSettlement
+	(*QueueSettleResponse)(nil),     // 29: tube.peer.v1.QueueSettleResponse
+	(*QueueInquireRequest)(nil),     // 30: tube.peer.v1.QueueInquireRequest
+	(*QueueInquireResponse)(nil),    // 31: tube.peer.v1.QueueInquireResponse
+	(*QueueGoneRequest)(nil),        // 32: tube.peer.v1.QueueGoneRequest
+	(*QueueGoneResponse)(nil),       // 33: tube.peer.v1.QueueGoneResponse
+	(*v1.QueueProgress)(nil),        // 34: tube.v1.QueueProgress
+	(*v1.QueueCause)(nil),           // 35: tube.v1.QueueCause
+	(*v1.PendingMessage)(nil),       // 36: tube.v1.PendingMessage
+	(*v1.DelayedMessage)(nil),       // 37: tube.v1.DelayedMessage
+	(*v1.TraceMessageResponse)(nil), // 38: tube.v1.TraceMessageResponse
 }
 var file_tube_peer_v1_queue_proto_depIdxs = []int32{
-	2,  // 0: tube.peer.v1.QueueOutgoing.headers:type_name -> tube.peer.v1.QueueHeader
-	0,  // 1: tube.peer.v1.QueueSendRequest.to:type_name -> tube.peer.v1.QueuePartition
-	3,  // 2: tube.peer.v1.QueueSendRequest.messages:type_name -> tube.peer.v1.QueueOutgoing
-	1,  // 3: tube.peer.v1.QueueSendResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	6,  // 4: tube.peer.v1.QueueSendResponse.sent:type_name -> tube.peer.v1.QueueSent
-	1,  // 5: tube.peer.v1.QueueSent.failure:type_name -> tube.peer.v1.QueueFailure
-	7,  // 6: tube.peer.v1.QueueReceiveRequest.member:type_name -> tube.peer.v1.QueueMember
-	1,  // 7: tube.peer.v1.QueueReceiveResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	11, // 8: tube.peer.v1.QueueReceiveResponse.deliveries:type_name -> tube.peer.v1.QueueDelivery
-	10, // 9: tube.peer.v1.QueueDelivery.lease:type_name -> tube.peer.v1.QueueLease
-	2,  // 10: tube.peer.v1.QueueDelivery.headers:type_name -> tube.peer.v1.QueueHeader
-	0,  // 11: tube.peer.v1.QueueSettleRequest.of:type_name -> tube.peer.v1.QueuePartition
-	15, // 12: tube.peer.v1.QueueSettleRequest.settlements:type_name -> tube.peer.v1.QueueSettlement
-	10, // 13: tube.peer.v1.QueueSettlement.lease:type_name -> tube.peer.v1.QueueLease
-	1,  // 14: tube.peer.v1.QueueSettleResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	1,  // 15: tube.peer.v1.QueueSettleResponse.results:type_name -> tube.peer.v1.QueueFailure
-	10, // 16: tube.peer.v1.QueueInquireRequest.leases:type_name -> tube.peer.v1.QueueLease
-	4,  // 17: tube.peer.v1.QueuePeerService.QueueSend:input_type -> tube.peer.v1.QueueSendRequest
-	8,  // 18: tube.peer.v1.QueuePeerService.QueueReceive:input_type -> tube.peer.v1.QueueReceiveRequest
-	12, // 19: tube.peer.v1.QueuePeerService.QueueStop:input_type -> tube.peer.v1.QueueStopRequest
-	14, // 20: tube.peer.v1.QueuePeerService.QueueSettle:input_type -> tube.peer.v1.QueueSettleRequest
-	17, // 21: tube.peer.v1.QueuePeerService.QueueInquire:input_type -> tube.peer.v1.QueueInquireRequest
-	19, // 22: tube.peer.v1.QueuePeerService.QueueGone:input_type -> tube.peer.v1.QueueGoneRequest
-	5,  // 23: tube.peer.v1.QueuePeerService.QueueSend:output_type -> tube.peer.v1.QueueSendResponse
-	9,  // 24: tube.peer.v1.QueuePeerService.QueueReceive:output_type -> tube.peer.v1.QueueReceiveResponse
-	13, // 25: tube.peer.v1.QueuePeerService.QueueStop:output_type -> tube.peer.v1.QueueStopResponse
-	16, // 26: tube.peer.v1.QueuePeerService.QueueSettle:output_type -> tube.peer.v1.QueueSettleResponse
-	18, // 27: tube.peer.v1.QueuePeerService.QueueInquire:output_type -> tube.peer.v1.QueueInquireResponse
-	20, // 28: tube.peer.v1.QueuePeerService.QueueGone:output_type -> tube.peer.v1.QueueGoneResponse
-	23, // [23:29] is the sub-list for method output_type
-	17, // [17:23] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	14, // 0: tube.peer.v1.QueueProgressResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	34, // 1: tube.peer.v1.QueueProgressResponse.partitions:type_name -> tube.v1.QueueProgress
+	35, // 2: tube.peer.v1.QueueProgressResponse.causes:type_name -> tube.v1.QueueCause
+	0,  // 3: tube.peer.v1.QueueListRequest.what:type_name -> tube.peer.v1.QueueListRequest.What
+	13, // 4: tube.peer.v1.QueueListRequest.of:type_name -> tube.peer.v1.QueuePartition
+	14, // 5: tube.peer.v1.QueueListResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	36, // 6: tube.peer.v1.QueueListResponse.pending:type_name -> tube.v1.PendingMessage
+	37, // 7: tube.peer.v1.QueueListResponse.delayed:type_name -> tube.v1.DelayedMessage
+	5,  // 8: tube.peer.v1.QueueListResponse.messages:type_name -> tube.peer.v1.QueueMessage
+	15, // 9: tube.peer.v1.QueueMessage.headers:type_name -> tube.peer.v1.QueueHeader
+	13, // 10: tube.peer.v1.QueueTraceRequest.of:type_name -> tube.peer.v1.QueuePartition
+	14, // 11: tube.peer.v1.QueueTraceResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	38, // 12: tube.peer.v1.QueueTraceResponse.trace:type_name -> tube.v1.TraceMessageResponse
+	13, // 13: tube.peer.v1.QueueChangeRequest.of:type_name -> tube.peer.v1.QueuePartition
+	9,  // 14: tube.peer.v1.QueueChangeRequest.seek:type_name -> tube.peer.v1.QueueSeek
+	10, // 15: tube.peer.v1.QueueChangeRequest.purge:type_name -> tube.peer.v1.QueuePurge
+	11, // 16: tube.peer.v1.QueueChangeRequest.reschedule:type_name -> tube.peer.v1.QueueReschedule
+	14, // 17: tube.peer.v1.QueueChangeResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	14, // 18: tube.peer.v1.QueueChangeResponse.results:type_name -> tube.peer.v1.QueueFailure
+	15, // 19: tube.peer.v1.QueueOutgoing.headers:type_name -> tube.peer.v1.QueueHeader
+	13, // 20: tube.peer.v1.QueueSendRequest.to:type_name -> tube.peer.v1.QueuePartition
+	16, // 21: tube.peer.v1.QueueSendRequest.messages:type_name -> tube.peer.v1.QueueOutgoing
+	14, // 22: tube.peer.v1.QueueSendResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	19, // 23: tube.peer.v1.QueueSendResponse.sent:type_name -> tube.peer.v1.QueueSent
+	14, // 24: tube.peer.v1.QueueSent.failure:type_name -> tube.peer.v1.QueueFailure
+	20, // 25: tube.peer.v1.QueueReceiveRequest.member:type_name -> tube.peer.v1.QueueMember
+	14, // 26: tube.peer.v1.QueueReceiveResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	24, // 27: tube.peer.v1.QueueReceiveResponse.deliveries:type_name -> tube.peer.v1.QueueDelivery
+	23, // 28: tube.peer.v1.QueueDelivery.lease:type_name -> tube.peer.v1.QueueLease
+	15, // 29: tube.peer.v1.QueueDelivery.headers:type_name -> tube.peer.v1.QueueHeader
+	13, // 30: tube.peer.v1.QueueSettleRequest.of:type_name -> tube.peer.v1.QueuePartition
+	28, // 31: tube.peer.v1.QueueSettleRequest.settlements:type_name -> tube.peer.v1.QueueSettlement
+	23, // 32: tube.peer.v1.QueueSettlement.lease:type_name -> tube.peer.v1.QueueLease
+	14, // 33: tube.peer.v1.QueueSettleResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	14, // 34: tube.peer.v1.QueueSettleResponse.results:type_name -> tube.peer.v1.QueueFailure
+	23, // 35: tube.peer.v1.QueueInquireRequest.leases:type_name -> tube.peer.v1.QueueLease
+	17, // 36: tube.peer.v1.QueuePeerService.QueueSend:input_type -> tube.peer.v1.QueueSendRequest
+	21, // 37: tube.peer.v1.QueuePeerService.QueueReceive:input_type -> tube.peer.v1.QueueReceiveRequest
+	25, // 38: tube.peer.v1.QueuePeerService.QueueStop:input_type -> tube.peer.v1.QueueStopRequest
+	27, // 39: tube.peer.v1.QueuePeerService.QueueSettle:input_type -> tube.peer.v1.QueueSettleRequest
+	30, // 40: tube.peer.v1.QueuePeerService.QueueInquire:input_type -> tube.peer.v1.QueueInquireRequest
+	32, // 41: tube.peer.v1.QueuePeerService.QueueGone:input_type -> tube.peer.v1.QueueGoneRequest
+	1,  // 42: tube.peer.v1.QueuePeerService.QueueProgress:input_type -> tube.peer.v1.QueueProgressRequest
+	3,  // 43: tube.peer.v1.QueuePeerService.QueueList:input_type -> tube.peer.v1.QueueListRequest
+	6,  // 44: tube.peer.v1.QueuePeerService.QueueTrace:input_type -> tube.peer.v1.QueueTraceRequest
+	8,  // 45: tube.peer.v1.QueuePeerService.QueueChange:input_type -> tube.peer.v1.QueueChangeRequest
+	18, // 46: tube.peer.v1.QueuePeerService.QueueSend:output_type -> tube.peer.v1.QueueSendResponse
+	22, // 47: tube.peer.v1.QueuePeerService.QueueReceive:output_type -> tube.peer.v1.QueueReceiveResponse
+	26, // 48: tube.peer.v1.QueuePeerService.QueueStop:output_type -> tube.peer.v1.QueueStopResponse
+	29, // 49: tube.peer.v1.QueuePeerService.QueueSettle:output_type -> tube.peer.v1.QueueSettleResponse
+	31, // 50: tube.peer.v1.QueuePeerService.QueueInquire:output_type -> tube.peer.v1.QueueInquireResponse
+	33, // 51: tube.peer.v1.QueuePeerService.QueueGone:output_type -> tube.peer.v1.QueueGoneResponse
+	2,  // 52: tube.peer.v1.QueuePeerService.QueueProgress:output_type -> tube.peer.v1.QueueProgressResponse
+	4,  // 53: tube.peer.v1.QueuePeerService.QueueList:output_type -> tube.peer.v1.QueueListResponse
+	7,  // 54: tube.peer.v1.QueuePeerService.QueueTrace:output_type -> tube.peer.v1.QueueTraceResponse
+	12, // 55: tube.peer.v1.QueuePeerService.QueueChange:output_type -> tube.peer.v1.QueueChangeResponse
+	46, // [46:56] is the sub-list for method output_type
+	36, // [36:46] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_tube_peer_v1_queue_proto_init() }
@@ -1451,18 +2426,24 @@ func file_tube_peer_v1_queue_proto_init() {
 	if File_tube_peer_v1_queue_proto != nil {
 		return
 	}
+	file_tube_peer_v1_queue_proto_msgTypes[7].OneofWrappers = []any{
+		(*QueueChangeRequest_Seek)(nil),
+		(*QueueChangeRequest_Purge)(nil),
+		(*QueueChangeRequest_Reschedule)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tube_peer_v1_queue_proto_rawDesc), len(file_tube_peer_v1_queue_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   21,
+			NumEnums:      1,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_tube_peer_v1_queue_proto_goTypes,
 		DependencyIndexes: file_tube_peer_v1_queue_proto_depIdxs,
+		EnumInfos:         file_tube_peer_v1_queue_proto_enumTypes,
 		MessageInfos:      file_tube_peer_v1_queue_proto_msgTypes,
 	}.Build()
 	File_tube_peer_v1_queue_proto = out.File

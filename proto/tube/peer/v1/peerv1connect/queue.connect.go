@@ -55,6 +55,18 @@ const (
 	// QueuePeerServiceQueueGoneProcedure is the fully-qualified name of the QueuePeerService's
 	// QueueGone RPC.
 	QueuePeerServiceQueueGoneProcedure = "/tube.peer.v1.QueuePeerService/QueueGone"
+	// QueuePeerServiceQueueProgressProcedure is the fully-qualified name of the QueuePeerService's
+	// QueueProgress RPC.
+	QueuePeerServiceQueueProgressProcedure = "/tube.peer.v1.QueuePeerService/QueueProgress"
+	// QueuePeerServiceQueueListProcedure is the fully-qualified name of the QueuePeerService's
+	// QueueList RPC.
+	QueuePeerServiceQueueListProcedure = "/tube.peer.v1.QueuePeerService/QueueList"
+	// QueuePeerServiceQueueTraceProcedure is the fully-qualified name of the QueuePeerService's
+	// QueueTrace RPC.
+	QueuePeerServiceQueueTraceProcedure = "/tube.peer.v1.QueuePeerService/QueueTrace"
+	// QueuePeerServiceQueueChangeProcedure is the fully-qualified name of the QueuePeerService's
+	// QueueChange RPC.
+	QueuePeerServiceQueueChangeProcedure = "/tube.peer.v1.QueuePeerService/QueueChange"
 )
 
 // QueuePeerServiceClient is a client for the tube.peer.v1.QueuePeerService service.
@@ -72,6 +84,15 @@ type QueuePeerServiceClient interface {
 	QueueInquire(context.Context, *connect.Request[v1.QueueInquireRequest]) (*connect.Response[v1.QueueInquireResponse], error)
 	// QueueGone: nobody holds a session's leases any more.
 	QueueGone(context.Context, *connect.Request[v1.QueueGoneRequest]) (*connect.Response[v1.QueueGoneResponse], error)
+	// QueueProgress tells how far a group is, and why it does not move, in the
+	// partitions that the node leads.
+	QueueProgress(context.Context, *connect.Request[v1.QueueProgressRequest]) (*connect.Response[v1.QueueProgressResponse], error)
+	// QueueList lists messages of one partition, by offset.
+	QueueList(context.Context, *connect.Request[v1.QueueListRequest]) (*connect.Response[v1.QueueListResponse], error)
+	// QueueTrace follows a message of one partition, or looks for one by its id.
+	QueueTrace(context.Context, *connect.Request[v1.QueueTraceRequest]) (*connect.Response[v1.QueueTraceResponse], error)
+	// QueueChange changes how far a group is in one partition, or what is delayed in it.
+	QueueChange(context.Context, *connect.Request[v1.QueueChangeRequest]) (*connect.Response[v1.QueueChangeResponse], error)
 }
 
 // NewQueuePeerServiceClient constructs a client for the tube.peer.v1.QueuePeerService service. By
@@ -121,17 +142,45 @@ func NewQueuePeerServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithSchema(queuePeerServiceMethods.ByName("QueueGone")),
 			connect.WithClientOptions(opts...),
 		),
+		queueProgress: connect.NewClient[v1.QueueProgressRequest, v1.QueueProgressResponse](
+			httpClient,
+			baseURL+QueuePeerServiceQueueProgressProcedure,
+			connect.WithSchema(queuePeerServiceMethods.ByName("QueueProgress")),
+			connect.WithClientOptions(opts...),
+		),
+		queueList: connect.NewClient[v1.QueueListRequest, v1.QueueListResponse](
+			httpClient,
+			baseURL+QueuePeerServiceQueueListProcedure,
+			connect.WithSchema(queuePeerServiceMethods.ByName("QueueList")),
+			connect.WithClientOptions(opts...),
+		),
+		queueTrace: connect.NewClient[v1.QueueTraceRequest, v1.QueueTraceResponse](
+			httpClient,
+			baseURL+QueuePeerServiceQueueTraceProcedure,
+			connect.WithSchema(queuePeerServiceMethods.ByName("QueueTrace")),
+			connect.WithClientOptions(opts...),
+		),
+		queueChange: connect.NewClient[v1.QueueChangeRequest, v1.QueueChangeResponse](
+			httpClient,
+			baseURL+QueuePeerServiceQueueChangeProcedure,
+			connect.WithSchema(queuePeerServiceMethods.ByName("QueueChange")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // queuePeerServiceClient implements QueuePeerServiceClient.
 type queuePeerServiceClient struct {
-	queueSend    *connect.Client[v1.QueueSendRequest, v1.QueueSendResponse]
-	queueReceive *connect.Client[v1.QueueReceiveRequest, v1.QueueReceiveResponse]
-	queueStop    *connect.Client[v1.QueueStopRequest, v1.QueueStopResponse]
-	queueSettle  *connect.Client[v1.QueueSettleRequest, v1.QueueSettleResponse]
-	queueInquire *connect.Client[v1.QueueInquireRequest, v1.QueueInquireResponse]
-	queueGone    *connect.Client[v1.QueueGoneRequest, v1.QueueGoneResponse]
+	queueSend     *connect.Client[v1.QueueSendRequest, v1.QueueSendResponse]
+	queueReceive  *connect.Client[v1.QueueReceiveRequest, v1.QueueReceiveResponse]
+	queueStop     *connect.Client[v1.QueueStopRequest, v1.QueueStopResponse]
+	queueSettle   *connect.Client[v1.QueueSettleRequest, v1.QueueSettleResponse]
+	queueInquire  *connect.Client[v1.QueueInquireRequest, v1.QueueInquireResponse]
+	queueGone     *connect.Client[v1.QueueGoneRequest, v1.QueueGoneResponse]
+	queueProgress *connect.Client[v1.QueueProgressRequest, v1.QueueProgressResponse]
+	queueList     *connect.Client[v1.QueueListRequest, v1.QueueListResponse]
+	queueTrace    *connect.Client[v1.QueueTraceRequest, v1.QueueTraceResponse]
+	queueChange   *connect.Client[v1.QueueChangeRequest, v1.QueueChangeResponse]
 }
 
 // QueueSend calls tube.peer.v1.QueuePeerService.QueueSend.
@@ -164,6 +213,26 @@ func (c *queuePeerServiceClient) QueueGone(ctx context.Context, req *connect.Req
 	return c.queueGone.CallUnary(ctx, req)
 }
 
+// QueueProgress calls tube.peer.v1.QueuePeerService.QueueProgress.
+func (c *queuePeerServiceClient) QueueProgress(ctx context.Context, req *connect.Request[v1.QueueProgressRequest]) (*connect.Response[v1.QueueProgressResponse], error) {
+	return c.queueProgress.CallUnary(ctx, req)
+}
+
+// QueueList calls tube.peer.v1.QueuePeerService.QueueList.
+func (c *queuePeerServiceClient) QueueList(ctx context.Context, req *connect.Request[v1.QueueListRequest]) (*connect.Response[v1.QueueListResponse], error) {
+	return c.queueList.CallUnary(ctx, req)
+}
+
+// QueueTrace calls tube.peer.v1.QueuePeerService.QueueTrace.
+func (c *queuePeerServiceClient) QueueTrace(ctx context.Context, req *connect.Request[v1.QueueTraceRequest]) (*connect.Response[v1.QueueTraceResponse], error) {
+	return c.queueTrace.CallUnary(ctx, req)
+}
+
+// QueueChange calls tube.peer.v1.QueuePeerService.QueueChange.
+func (c *queuePeerServiceClient) QueueChange(ctx context.Context, req *connect.Request[v1.QueueChangeRequest]) (*connect.Response[v1.QueueChangeResponse], error) {
+	return c.queueChange.CallUnary(ctx, req)
+}
+
 // QueuePeerServiceHandler is an implementation of the tube.peer.v1.QueuePeerService service.
 type QueuePeerServiceHandler interface {
 	// QueueSend stores messages in one partition.
@@ -179,6 +248,15 @@ type QueuePeerServiceHandler interface {
 	QueueInquire(context.Context, *connect.Request[v1.QueueInquireRequest]) (*connect.Response[v1.QueueInquireResponse], error)
 	// QueueGone: nobody holds a session's leases any more.
 	QueueGone(context.Context, *connect.Request[v1.QueueGoneRequest]) (*connect.Response[v1.QueueGoneResponse], error)
+	// QueueProgress tells how far a group is, and why it does not move, in the
+	// partitions that the node leads.
+	QueueProgress(context.Context, *connect.Request[v1.QueueProgressRequest]) (*connect.Response[v1.QueueProgressResponse], error)
+	// QueueList lists messages of one partition, by offset.
+	QueueList(context.Context, *connect.Request[v1.QueueListRequest]) (*connect.Response[v1.QueueListResponse], error)
+	// QueueTrace follows a message of one partition, or looks for one by its id.
+	QueueTrace(context.Context, *connect.Request[v1.QueueTraceRequest]) (*connect.Response[v1.QueueTraceResponse], error)
+	// QueueChange changes how far a group is in one partition, or what is delayed in it.
+	QueueChange(context.Context, *connect.Request[v1.QueueChangeRequest]) (*connect.Response[v1.QueueChangeResponse], error)
 }
 
 // NewQueuePeerServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -224,6 +302,30 @@ func NewQueuePeerServiceHandler(svc QueuePeerServiceHandler, opts ...connect.Han
 		connect.WithSchema(queuePeerServiceMethods.ByName("QueueGone")),
 		connect.WithHandlerOptions(opts...),
 	)
+	queuePeerServiceQueueProgressHandler := connect.NewUnaryHandler(
+		QueuePeerServiceQueueProgressProcedure,
+		svc.QueueProgress,
+		connect.WithSchema(queuePeerServiceMethods.ByName("QueueProgress")),
+		connect.WithHandlerOptions(opts...),
+	)
+	queuePeerServiceQueueListHandler := connect.NewUnaryHandler(
+		QueuePeerServiceQueueListProcedure,
+		svc.QueueList,
+		connect.WithSchema(queuePeerServiceMethods.ByName("QueueList")),
+		connect.WithHandlerOptions(opts...),
+	)
+	queuePeerServiceQueueTraceHandler := connect.NewUnaryHandler(
+		QueuePeerServiceQueueTraceProcedure,
+		svc.QueueTrace,
+		connect.WithSchema(queuePeerServiceMethods.ByName("QueueTrace")),
+		connect.WithHandlerOptions(opts...),
+	)
+	queuePeerServiceQueueChangeHandler := connect.NewUnaryHandler(
+		QueuePeerServiceQueueChangeProcedure,
+		svc.QueueChange,
+		connect.WithSchema(queuePeerServiceMethods.ByName("QueueChange")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/tube.peer.v1.QueuePeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case QueuePeerServiceQueueSendProcedure:
@@ -238,6 +340,14 @@ func NewQueuePeerServiceHandler(svc QueuePeerServiceHandler, opts ...connect.Han
 			queuePeerServiceQueueInquireHandler.ServeHTTP(w, r)
 		case QueuePeerServiceQueueGoneProcedure:
 			queuePeerServiceQueueGoneHandler.ServeHTTP(w, r)
+		case QueuePeerServiceQueueProgressProcedure:
+			queuePeerServiceQueueProgressHandler.ServeHTTP(w, r)
+		case QueuePeerServiceQueueListProcedure:
+			queuePeerServiceQueueListHandler.ServeHTTP(w, r)
+		case QueuePeerServiceQueueTraceProcedure:
+			queuePeerServiceQueueTraceHandler.ServeHTTP(w, r)
+		case QueuePeerServiceQueueChangeProcedure:
+			queuePeerServiceQueueChangeHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -269,4 +379,20 @@ func (UnimplementedQueuePeerServiceHandler) QueueInquire(context.Context, *conne
 
 func (UnimplementedQueuePeerServiceHandler) QueueGone(context.Context, *connect.Request[v1.QueueGoneRequest]) (*connect.Response[v1.QueueGoneResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.QueuePeerService.QueueGone is not implemented"))
+}
+
+func (UnimplementedQueuePeerServiceHandler) QueueProgress(context.Context, *connect.Request[v1.QueueProgressRequest]) (*connect.Response[v1.QueueProgressResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.QueuePeerService.QueueProgress is not implemented"))
+}
+
+func (UnimplementedQueuePeerServiceHandler) QueueList(context.Context, *connect.Request[v1.QueueListRequest]) (*connect.Response[v1.QueueListResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.QueuePeerService.QueueList is not implemented"))
+}
+
+func (UnimplementedQueuePeerServiceHandler) QueueTrace(context.Context, *connect.Request[v1.QueueTraceRequest]) (*connect.Response[v1.QueueTraceResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.QueuePeerService.QueueTrace is not implemented"))
+}
+
+func (UnimplementedQueuePeerServiceHandler) QueueChange(context.Context, *connect.Request[v1.QueueChangeRequest]) (*connect.Response[v1.QueueChangeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.QueuePeerService.QueueChange is not implemented"))
 }
