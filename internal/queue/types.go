@@ -64,7 +64,7 @@ type Delivery struct {
 	KeyNull         bool
 	Headers         []Header
 	TimestampMillis int64
-	UntilMillis     int64 // wall clock of the leader: when the lease ends
+	UntilMillis     int64 // wall clock of the leader: when the lease ends; 0: acknowledged by itself, there is no lease
 }
 
 // Header of a message.
