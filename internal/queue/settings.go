@@ -15,13 +15,13 @@ const (
 	MaxBackoffSteps  = 32
 	MaxBackoff       = 30 * 24 * time.Hour
 	MaxMessages      = 10_000 // in one call
-	minLease         = time.Second
-	maxLease         = 12 * time.Hour
-	maxHandling      = 24 * time.Hour
+	MinLease         = time.Second
+	MaxLease         = 12 * time.Hour
+	MaxHandlingTime  = 24 * time.Hour
 	maxAttempts      = 1_000
 	maxInFlight      = 1_000_000
-	minIdleMember    = time.Minute
-	maxIdleMember    = 365 * 24 * time.Hour
+	MinIdleMember    = time.Minute
+	MaxIdleMember    = 365 * 24 * time.Hour
 	maxRate          = 1e9  // messages/s
 	maxRateBytes     = 1e12 // bytes/s
 	maxTopicNameSize = 249
@@ -47,9 +47,9 @@ func (s *Settings) Check() error {
 	switch {
 	case s.MaxAttempts < 1 || s.MaxAttempts > maxAttempts:
 		return bad("max_attempts", "1 to 1000", s.MaxAttempts)
-	case s.Lease < minLease || s.Lease > maxLease:
+	case s.Lease < MinLease || s.Lease > MaxLease:
 		return bad("lease", "1s to 12h", s.Lease)
-	case s.MaxHandling < s.Lease || s.MaxHandling > maxHandling:
+	case s.MaxHandling < s.Lease || s.MaxHandling > MaxHandlingTime:
 		return bad("max_handling", fmt.Sprintf("the lease (%v) to 24h", s.Lease), s.MaxHandling)
 	case len(s.Backoff) > MaxBackoffSteps:
 		return bad("backoff", "at most 32 steps", len(s.Backoff))
@@ -63,7 +63,7 @@ func (s *Settings) Check() error {
 		return bad("filter", "at most 4096 bytes long", len(s.Filter))
 	case len(s.DeadLetter) > maxTopicNameSize:
 		return bad("dead_letter", "at most 249 bytes long", len(s.DeadLetter))
-	case s.IdleMember < minIdleMember || s.IdleMember > maxIdleMember:
+	case s.IdleMember < MinIdleMember || s.IdleMember > MaxIdleMember:
 		return bad("idle_consumer", "1m to 8760h", s.IdleMember)
 	case s.StartAtMillis < StartAtStart || s.StartAtMillis > math.MaxInt64/2:
 		return bad("from", "the start, the end or a time since 1970", s.StartAtMillis)

@@ -65,7 +65,7 @@ type Delivery struct {
 	KeyNull         bool
 	Headers         []Header
 	TimestampMillis int64
-	UntilMillis     int64 // queue clock of the leader: when the lease ends
+	UntilMillis     int64 // queue clock of the leader: when the lease ends; 0: acknowledged by itself, there is no lease
 	// Alone: the message was lost together with others before. Its consumer is to get
 	// nothing else of the group until this one is settled; nodes that know of more
 	// leases than the leader see to it with Receiving.Held.

@@ -236,7 +236,7 @@ func (x QueueCause_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use QueueCause_Kind.Descriptor instead.
 func (QueueCause_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{59, 0}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{60, 0}
 }
 
 // QueueErrorDetail says to a program what was wrong.
@@ -1707,7 +1707,8 @@ func (x *CompleteResponse) GetSent() []*SendResponse {
 	return nil
 }
 
-// ConsumeRequest goes up the stream. The first one is start.
+// ConsumeRequest goes up the stream. The first one is start. One frame has at most
+// 10,000 leases and 1 MiB.
 type ConsumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Comes back with the results of acknowledge, nack, release or extend; the client's
@@ -1952,7 +1953,7 @@ func (x *ConsumeStart) GetMaxBytes() int32 {
 }
 
 // ConsumeCredit grants more messages. What is granted and not used is at most
-// 100,000; more is an error that ends the stream.
+// 100,000; more is an error that ends the stream. Without credit nothing is pushed.
 type ConsumeCredit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Messages      int32                  `protobuf:"varint,1,opt,name=messages,proto3" json:"messages,omitempty"`
@@ -2423,13 +2424,10 @@ func (x *ConsumeMessages) GetMessages() []*QueueMessage {
 	return nil
 }
 
-// ConsumeResults answers the request of this seq. Leases that are not in errors are
-// done as asked.
+// ConsumeResults answers requests, one or several at once.
 type ConsumeResults struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	Succeeded     int32                  `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
-	Errors        []*LeaseResult         `protobuf:"bytes,3,rep,name=errors,proto3" json:"errors,omitempty"`
+	Requests      []*ConsumeResult       `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2464,21 +2462,69 @@ func (*ConsumeResults) Descriptor() ([]byte, []int) {
 	return file_tube_v1_queue_proto_rawDescGZIP(), []int{32}
 }
 
-func (x *ConsumeResults) GetSeq() uint64 {
+func (x *ConsumeResults) GetRequests() []*ConsumeResult {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+// ConsumeResult answers the request of this seq. Leases that are not in errors are
+// done as asked.
+type ConsumeResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	Succeeded     int32                  `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Errors        []*LeaseResult         `protobuf:"bytes,3,rep,name=errors,proto3" json:"errors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeResult) Reset() {
+	*x = ConsumeResult{}
+	mi := &file_tube_v1_queue_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeResult) ProtoMessage() {}
+
+func (x *ConsumeResult) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_v1_queue_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeResult.ProtoReflect.Descriptor instead.
+func (*ConsumeResult) Descriptor() ([]byte, []int) {
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ConsumeResult) GetSeq() uint64 {
 	if x != nil {
 		return x.Seq
 	}
 	return 0
 }
 
-func (x *ConsumeResults) GetSucceeded() int32 {
+func (x *ConsumeResult) GetSucceeded() int32 {
 	if x != nil {
 		return x.Succeeded
 	}
 	return 0
 }
 
-func (x *ConsumeResults) GetErrors() []*LeaseResult {
+func (x *ConsumeResult) GetErrors() []*LeaseResult {
 	if x != nil {
 		return x.Errors
 	}
@@ -2498,7 +2544,7 @@ type ConsumeInquiry struct {
 
 func (x *ConsumeInquiry) Reset() {
 	*x = ConsumeInquiry{}
-	mi := &file_tube_v1_queue_proto_msgTypes[33]
+	mi := &file_tube_v1_queue_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2556,7 @@ func (x *ConsumeInquiry) String() string {
 func (*ConsumeInquiry) ProtoMessage() {}
 
 func (x *ConsumeInquiry) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[33]
+	mi := &file_tube_v1_queue_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2569,7 @@ func (x *ConsumeInquiry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeInquiry.ProtoReflect.Descriptor instead.
 func (*ConsumeInquiry) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{33}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ConsumeInquiry) GetInquiry() uint64 {
@@ -2590,7 +2636,7 @@ type QueueSettings struct {
 
 func (x *QueueSettings) Reset() {
 	*x = QueueSettings{}
-	mi := &file_tube_v1_queue_proto_msgTypes[34]
+	mi := &file_tube_v1_queue_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2648,7 @@ func (x *QueueSettings) String() string {
 func (*QueueSettings) ProtoMessage() {}
 
 func (x *QueueSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[34]
+	mi := &file_tube_v1_queue_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2661,7 @@ func (x *QueueSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettings.ProtoReflect.Descriptor instead.
 func (*QueueSettings) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{34}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *QueueSettings) GetMaxAttempts() int32 {
@@ -2739,7 +2785,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_tube_v1_queue_proto_msgTypes[35]
+	mi := &file_tube_v1_queue_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +2797,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[35]
+	mi := &file_tube_v1_queue_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +2810,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{35}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Position) GetAt() isPosition_At {
@@ -2849,7 +2895,7 @@ type PartitionOffset struct {
 
 func (x *PartitionOffset) Reset() {
 	*x = PartitionOffset{}
-	mi := &file_tube_v1_queue_proto_msgTypes[36]
+	mi := &file_tube_v1_queue_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +2907,7 @@ func (x *PartitionOffset) String() string {
 func (*PartitionOffset) ProtoMessage() {}
 
 func (x *PartitionOffset) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[36]
+	mi := &file_tube_v1_queue_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +2920,7 @@ func (x *PartitionOffset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionOffset.ProtoReflect.Descriptor instead.
 func (*PartitionOffset) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{36}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PartitionOffset) GetPartition() int32 {
@@ -2906,7 +2952,7 @@ type QueueGroup struct {
 
 func (x *QueueGroup) Reset() {
 	*x = QueueGroup{}
-	mi := &file_tube_v1_queue_proto_msgTypes[37]
+	mi := &file_tube_v1_queue_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +2964,7 @@ func (x *QueueGroup) String() string {
 func (*QueueGroup) ProtoMessage() {}
 
 func (x *QueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[37]
+	mi := &file_tube_v1_queue_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +2977,7 @@ func (x *QueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGroup.ProtoReflect.Descriptor instead.
 func (*QueueGroup) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{37}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *QueueGroup) GetGroup() string {
@@ -2990,7 +3036,7 @@ type CreateGroupRequest struct {
 
 func (x *CreateGroupRequest) Reset() {
 	*x = CreateGroupRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[38]
+	mi := &file_tube_v1_queue_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +3048,7 @@ func (x *CreateGroupRequest) String() string {
 func (*CreateGroupRequest) ProtoMessage() {}
 
 func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[38]
+	mi := &file_tube_v1_queue_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3061,7 @@ func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupRequest.ProtoReflect.Descriptor instead.
 func (*CreateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{38}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CreateGroupRequest) GetGroup() string {
@@ -3062,7 +3108,7 @@ type CreateGroupResponse struct {
 
 func (x *CreateGroupResponse) Reset() {
 	*x = CreateGroupResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[39]
+	mi := &file_tube_v1_queue_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3120,7 @@ func (x *CreateGroupResponse) String() string {
 func (*CreateGroupResponse) ProtoMessage() {}
 
 func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[39]
+	mi := &file_tube_v1_queue_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3133,7 @@ func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupResponse.ProtoReflect.Descriptor instead.
 func (*CreateGroupResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{39}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CreateGroupResponse) GetGroup() *QueueGroup {
@@ -3106,7 +3152,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[40]
+	mi := &file_tube_v1_queue_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3118,7 +3164,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[40]
+	mi := &file_tube_v1_queue_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3131,7 +3177,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{40}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetGroupRequest) GetGroup() string {
@@ -3153,7 +3199,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[41]
+	mi := &file_tube_v1_queue_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3165,7 +3211,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[41]
+	mi := &file_tube_v1_queue_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3178,7 +3224,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{41}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetGroupResponse) GetGroup() *QueueGroup {
@@ -3235,7 +3281,7 @@ type QueueProgress struct {
 
 func (x *QueueProgress) Reset() {
 	*x = QueueProgress{}
-	mi := &file_tube_v1_queue_proto_msgTypes[42]
+	mi := &file_tube_v1_queue_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3247,7 +3293,7 @@ func (x *QueueProgress) String() string {
 func (*QueueProgress) ProtoMessage() {}
 
 func (x *QueueProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[42]
+	mi := &file_tube_v1_queue_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3260,7 +3306,7 @@ func (x *QueueProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueProgress.ProtoReflect.Descriptor instead.
 func (*QueueProgress) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{42}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *QueueProgress) GetPartition() int32 {
@@ -3381,7 +3427,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[43]
+	mi := &file_tube_v1_queue_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +3439,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[43]
+	mi := &file_tube_v1_queue_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +3452,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{43}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListGroupsRequest) GetTopic() string {
@@ -3441,7 +3487,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[44]
+	mi := &file_tube_v1_queue_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3453,7 +3499,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[44]
+	mi := &file_tube_v1_queue_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3466,7 +3512,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{44}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*QueueGroup {
@@ -3493,7 +3539,7 @@ type UpdateGroupRequest struct {
 
 func (x *UpdateGroupRequest) Reset() {
 	*x = UpdateGroupRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[45]
+	mi := &file_tube_v1_queue_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3505,7 +3551,7 @@ func (x *UpdateGroupRequest) String() string {
 func (*UpdateGroupRequest) ProtoMessage() {}
 
 func (x *UpdateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[45]
+	mi := &file_tube_v1_queue_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3518,7 +3564,7 @@ func (x *UpdateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateGroupRequest.ProtoReflect.Descriptor instead.
 func (*UpdateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{45}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UpdateGroupRequest) GetGroup() string {
@@ -3544,7 +3590,7 @@ type UpdateGroupResponse struct {
 
 func (x *UpdateGroupResponse) Reset() {
 	*x = UpdateGroupResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[46]
+	mi := &file_tube_v1_queue_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3602,7 @@ func (x *UpdateGroupResponse) String() string {
 func (*UpdateGroupResponse) ProtoMessage() {}
 
 func (x *UpdateGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[46]
+	mi := &file_tube_v1_queue_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3615,7 @@ func (x *UpdateGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateGroupResponse.ProtoReflect.Descriptor instead.
 func (*UpdateGroupResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{46}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *UpdateGroupResponse) GetGroup() *QueueGroup {
@@ -3588,7 +3634,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[47]
+	mi := &file_tube_v1_queue_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3646,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[47]
+	mi := &file_tube_v1_queue_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3659,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{47}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DeleteGroupRequest) GetGroup() string {
@@ -3631,7 +3677,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[48]
+	mi := &file_tube_v1_queue_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3643,7 +3689,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[48]
+	mi := &file_tube_v1_queue_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3656,7 +3702,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{48}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{49}
 }
 
 type PauseGroupRequest struct {
@@ -3668,7 +3714,7 @@ type PauseGroupRequest struct {
 
 func (x *PauseGroupRequest) Reset() {
 	*x = PauseGroupRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[49]
+	mi := &file_tube_v1_queue_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3680,7 +3726,7 @@ func (x *PauseGroupRequest) String() string {
 func (*PauseGroupRequest) ProtoMessage() {}
 
 func (x *PauseGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[49]
+	mi := &file_tube_v1_queue_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3693,7 +3739,7 @@ func (x *PauseGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseGroupRequest.ProtoReflect.Descriptor instead.
 func (*PauseGroupRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{49}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PauseGroupRequest) GetGroup() string {
@@ -3712,7 +3758,7 @@ type PauseGroupResponse struct {
 
 func (x *PauseGroupResponse) Reset() {
 	*x = PauseGroupResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[50]
+	mi := &file_tube_v1_queue_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3724,7 +3770,7 @@ func (x *PauseGroupResponse) String() string {
 func (*PauseGroupResponse) ProtoMessage() {}
 
 func (x *PauseGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[50]
+	mi := &file_tube_v1_queue_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3737,7 +3783,7 @@ func (x *PauseGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseGroupResponse.ProtoReflect.Descriptor instead.
 func (*PauseGroupResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{50}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PauseGroupResponse) GetGroup() *QueueGroup {
@@ -3756,7 +3802,7 @@ type ResumeGroupRequest struct {
 
 func (x *ResumeGroupRequest) Reset() {
 	*x = ResumeGroupRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[51]
+	mi := &file_tube_v1_queue_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3768,7 +3814,7 @@ func (x *ResumeGroupRequest) String() string {
 func (*ResumeGroupRequest) ProtoMessage() {}
 
 func (x *ResumeGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[51]
+	mi := &file_tube_v1_queue_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3781,7 +3827,7 @@ func (x *ResumeGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResumeGroupRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{51}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ResumeGroupRequest) GetGroup() string {
@@ -3800,7 +3846,7 @@ type ResumeGroupResponse struct {
 
 func (x *ResumeGroupResponse) Reset() {
 	*x = ResumeGroupResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[52]
+	mi := &file_tube_v1_queue_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3858,7 @@ func (x *ResumeGroupResponse) String() string {
 func (*ResumeGroupResponse) ProtoMessage() {}
 
 func (x *ResumeGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[52]
+	mi := &file_tube_v1_queue_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +3871,7 @@ func (x *ResumeGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResumeGroupResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{52}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ResumeGroupResponse) GetGroup() *QueueGroup {
@@ -3845,7 +3891,7 @@ type SeekGroupRequest struct {
 
 func (x *SeekGroupRequest) Reset() {
 	*x = SeekGroupRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[53]
+	mi := &file_tube_v1_queue_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +3903,7 @@ func (x *SeekGroupRequest) String() string {
 func (*SeekGroupRequest) ProtoMessage() {}
 
 func (x *SeekGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[53]
+	mi := &file_tube_v1_queue_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +3916,7 @@ func (x *SeekGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekGroupRequest.ProtoReflect.Descriptor instead.
 func (*SeekGroupRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{53}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SeekGroupRequest) GetGroup() string {
@@ -3897,7 +3943,7 @@ type SeekGroupResponse struct {
 
 func (x *SeekGroupResponse) Reset() {
 	*x = SeekGroupResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[54]
+	mi := &file_tube_v1_queue_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3909,7 +3955,7 @@ func (x *SeekGroupResponse) String() string {
 func (*SeekGroupResponse) ProtoMessage() {}
 
 func (x *SeekGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[54]
+	mi := &file_tube_v1_queue_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3922,7 +3968,7 @@ func (x *SeekGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekGroupResponse.ProtoReflect.Descriptor instead.
 func (*SeekGroupResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{54}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SeekGroupResponse) GetPartitions() []*PartitionOffset {
@@ -3941,7 +3987,7 @@ type PurgeGroupRequest struct {
 
 func (x *PurgeGroupRequest) Reset() {
 	*x = PurgeGroupRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[55]
+	mi := &file_tube_v1_queue_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3953,7 +3999,7 @@ func (x *PurgeGroupRequest) String() string {
 func (*PurgeGroupRequest) ProtoMessage() {}
 
 func (x *PurgeGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[55]
+	mi := &file_tube_v1_queue_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3966,7 +4012,7 @@ func (x *PurgeGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeGroupRequest.ProtoReflect.Descriptor instead.
 func (*PurgeGroupRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{55}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PurgeGroupRequest) GetGroup() string {
@@ -3986,7 +4032,7 @@ type PurgeGroupResponse struct {
 
 func (x *PurgeGroupResponse) Reset() {
 	*x = PurgeGroupResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[56]
+	mi := &file_tube_v1_queue_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3998,7 +4044,7 @@ func (x *PurgeGroupResponse) String() string {
 func (*PurgeGroupResponse) ProtoMessage() {}
 
 func (x *PurgeGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[56]
+	mi := &file_tube_v1_queue_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4011,7 +4057,7 @@ func (x *PurgeGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeGroupResponse.ProtoReflect.Descriptor instead.
 func (*PurgeGroupResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{56}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PurgeGroupResponse) GetPurged() int64 {
@@ -4030,7 +4076,7 @@ type ExplainGroupRequest struct {
 
 func (x *ExplainGroupRequest) Reset() {
 	*x = ExplainGroupRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[57]
+	mi := &file_tube_v1_queue_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4042,7 +4088,7 @@ func (x *ExplainGroupRequest) String() string {
 func (*ExplainGroupRequest) ProtoMessage() {}
 
 func (x *ExplainGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[57]
+	mi := &file_tube_v1_queue_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4055,7 +4101,7 @@ func (x *ExplainGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainGroupRequest.ProtoReflect.Descriptor instead.
 func (*ExplainGroupRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{57}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ExplainGroupRequest) GetGroup() string {
@@ -4079,7 +4125,7 @@ type ExplainGroupResponse struct {
 
 func (x *ExplainGroupResponse) Reset() {
 	*x = ExplainGroupResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[58]
+	mi := &file_tube_v1_queue_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4091,7 +4137,7 @@ func (x *ExplainGroupResponse) String() string {
 func (*ExplainGroupResponse) ProtoMessage() {}
 
 func (x *ExplainGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[58]
+	mi := &file_tube_v1_queue_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4104,7 +4150,7 @@ func (x *ExplainGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainGroupResponse.ProtoReflect.Descriptor instead.
 func (*ExplainGroupResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{58}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ExplainGroupResponse) GetSummary() string {
@@ -4149,7 +4195,7 @@ type QueueCause struct {
 
 func (x *QueueCause) Reset() {
 	*x = QueueCause{}
-	mi := &file_tube_v1_queue_proto_msgTypes[59]
+	mi := &file_tube_v1_queue_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4161,7 +4207,7 @@ func (x *QueueCause) String() string {
 func (*QueueCause) ProtoMessage() {}
 
 func (x *QueueCause) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[59]
+	mi := &file_tube_v1_queue_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4174,7 +4220,7 @@ func (x *QueueCause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueCause.ProtoReflect.Descriptor instead.
 func (*QueueCause) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{59}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *QueueCause) GetKind() QueueCause_Kind {
@@ -4255,7 +4301,7 @@ type ListPendingRequest struct {
 
 func (x *ListPendingRequest) Reset() {
 	*x = ListPendingRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[60]
+	mi := &file_tube_v1_queue_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4267,7 +4313,7 @@ func (x *ListPendingRequest) String() string {
 func (*ListPendingRequest) ProtoMessage() {}
 
 func (x *ListPendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[60]
+	mi := &file_tube_v1_queue_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4280,7 +4326,7 @@ func (x *ListPendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingRequest.ProtoReflect.Descriptor instead.
 func (*ListPendingRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{60}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListPendingRequest) GetGroup() string {
@@ -4321,7 +4367,7 @@ type ListPendingResponse struct {
 
 func (x *ListPendingResponse) Reset() {
 	*x = ListPendingResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[61]
+	mi := &file_tube_v1_queue_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4333,7 +4379,7 @@ func (x *ListPendingResponse) String() string {
 func (*ListPendingResponse) ProtoMessage() {}
 
 func (x *ListPendingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[61]
+	mi := &file_tube_v1_queue_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4346,7 +4392,7 @@ func (x *ListPendingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingResponse.ProtoReflect.Descriptor instead.
 func (*ListPendingResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{61}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListPendingResponse) GetMessages() []*PendingMessage {
@@ -4385,7 +4431,7 @@ type PendingMessage struct {
 
 func (x *PendingMessage) Reset() {
 	*x = PendingMessage{}
-	mi := &file_tube_v1_queue_proto_msgTypes[62]
+	mi := &file_tube_v1_queue_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4397,7 +4443,7 @@ func (x *PendingMessage) String() string {
 func (*PendingMessage) ProtoMessage() {}
 
 func (x *PendingMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[62]
+	mi := &file_tube_v1_queue_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4410,7 +4456,7 @@ func (x *PendingMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingMessage.ProtoReflect.Descriptor instead.
 func (*PendingMessage) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{62}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PendingMessage) GetPartition() int32 {
@@ -4495,7 +4541,7 @@ type ListDelayedRequest struct {
 
 func (x *ListDelayedRequest) Reset() {
 	*x = ListDelayedRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[63]
+	mi := &file_tube_v1_queue_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4507,7 +4553,7 @@ func (x *ListDelayedRequest) String() string {
 func (*ListDelayedRequest) ProtoMessage() {}
 
 func (x *ListDelayedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[63]
+	mi := &file_tube_v1_queue_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4520,7 +4566,7 @@ func (x *ListDelayedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDelayedRequest.ProtoReflect.Descriptor instead.
 func (*ListDelayedRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{63}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListDelayedRequest) GetTopic() string {
@@ -4557,7 +4603,7 @@ type ListDelayedResponse struct {
 
 func (x *ListDelayedResponse) Reset() {
 	*x = ListDelayedResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[64]
+	mi := &file_tube_v1_queue_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4569,7 +4615,7 @@ func (x *ListDelayedResponse) String() string {
 func (*ListDelayedResponse) ProtoMessage() {}
 
 func (x *ListDelayedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[64]
+	mi := &file_tube_v1_queue_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4582,7 +4628,7 @@ func (x *ListDelayedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDelayedResponse.ProtoReflect.Descriptor instead.
 func (*ListDelayedResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{64}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListDelayedResponse) GetMessages() []*DelayedMessage {
@@ -4619,7 +4665,7 @@ type DelayedMessage struct {
 
 func (x *DelayedMessage) Reset() {
 	*x = DelayedMessage{}
-	mi := &file_tube_v1_queue_proto_msgTypes[65]
+	mi := &file_tube_v1_queue_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4631,7 +4677,7 @@ func (x *DelayedMessage) String() string {
 func (*DelayedMessage) ProtoMessage() {}
 
 func (x *DelayedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[65]
+	mi := &file_tube_v1_queue_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4644,7 +4690,7 @@ func (x *DelayedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DelayedMessage.ProtoReflect.Descriptor instead.
 func (*DelayedMessage) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{65}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DelayedMessage) GetPartition() int32 {
@@ -4697,7 +4743,7 @@ type MessageRef struct {
 
 func (x *MessageRef) Reset() {
 	*x = MessageRef{}
-	mi := &file_tube_v1_queue_proto_msgTypes[66]
+	mi := &file_tube_v1_queue_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4709,7 +4755,7 @@ func (x *MessageRef) String() string {
 func (*MessageRef) ProtoMessage() {}
 
 func (x *MessageRef) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[66]
+	mi := &file_tube_v1_queue_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4722,7 +4768,7 @@ func (x *MessageRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageRef.ProtoReflect.Descriptor instead.
 func (*MessageRef) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{66}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *MessageRef) GetRef() isMessageRef_Ref {
@@ -4777,7 +4823,7 @@ type CancelDelayedRequest struct {
 
 func (x *CancelDelayedRequest) Reset() {
 	*x = CancelDelayedRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[67]
+	mi := &file_tube_v1_queue_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4789,7 +4835,7 @@ func (x *CancelDelayedRequest) String() string {
 func (*CancelDelayedRequest) ProtoMessage() {}
 
 func (x *CancelDelayedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[67]
+	mi := &file_tube_v1_queue_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4802,7 +4848,7 @@ func (x *CancelDelayedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelDelayedRequest.ProtoReflect.Descriptor instead.
 func (*CancelDelayedRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{67}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CancelDelayedRequest) GetTopic() string {
@@ -4829,7 +4875,7 @@ type CancelDelayedResponse struct {
 
 func (x *CancelDelayedResponse) Reset() {
 	*x = CancelDelayedResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[68]
+	mi := &file_tube_v1_queue_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4841,7 +4887,7 @@ func (x *CancelDelayedResponse) String() string {
 func (*CancelDelayedResponse) ProtoMessage() {}
 
 func (x *CancelDelayedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[68]
+	mi := &file_tube_v1_queue_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4854,7 +4900,7 @@ func (x *CancelDelayedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelDelayedResponse.ProtoReflect.Descriptor instead.
 func (*CancelDelayedResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{68}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CancelDelayedResponse) GetResults() []*ItemResult {
@@ -4876,7 +4922,7 @@ type ItemResult struct {
 
 func (x *ItemResult) Reset() {
 	*x = ItemResult{}
-	mi := &file_tube_v1_queue_proto_msgTypes[69]
+	mi := &file_tube_v1_queue_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4888,7 +4934,7 @@ func (x *ItemResult) String() string {
 func (*ItemResult) ProtoMessage() {}
 
 func (x *ItemResult) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[69]
+	mi := &file_tube_v1_queue_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4901,7 +4947,7 @@ func (x *ItemResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemResult.ProtoReflect.Descriptor instead.
 func (*ItemResult) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{69}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ItemResult) GetPartition() int32 {
@@ -4940,7 +4986,7 @@ type RescheduleDelayedRequest struct {
 
 func (x *RescheduleDelayedRequest) Reset() {
 	*x = RescheduleDelayedRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[70]
+	mi := &file_tube_v1_queue_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4952,7 +4998,7 @@ func (x *RescheduleDelayedRequest) String() string {
 func (*RescheduleDelayedRequest) ProtoMessage() {}
 
 func (x *RescheduleDelayedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[70]
+	mi := &file_tube_v1_queue_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4965,7 +5011,7 @@ func (x *RescheduleDelayedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RescheduleDelayedRequest.ProtoReflect.Descriptor instead.
 func (*RescheduleDelayedRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{70}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *RescheduleDelayedRequest) GetTopic() string {
@@ -5032,7 +5078,7 @@ type RescheduleDelayedResponse struct {
 
 func (x *RescheduleDelayedResponse) Reset() {
 	*x = RescheduleDelayedResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[71]
+	mi := &file_tube_v1_queue_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5044,7 +5090,7 @@ func (x *RescheduleDelayedResponse) String() string {
 func (*RescheduleDelayedResponse) ProtoMessage() {}
 
 func (x *RescheduleDelayedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[71]
+	mi := &file_tube_v1_queue_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5057,7 +5103,7 @@ func (x *RescheduleDelayedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RescheduleDelayedResponse.ProtoReflect.Descriptor instead.
 func (*RescheduleDelayedResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{71}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *RescheduleDelayedResponse) GetResults() []*ItemResult {
@@ -5083,7 +5129,7 @@ type ListDeadRequest struct {
 
 func (x *ListDeadRequest) Reset() {
 	*x = ListDeadRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[72]
+	mi := &file_tube_v1_queue_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5095,7 +5141,7 @@ func (x *ListDeadRequest) String() string {
 func (*ListDeadRequest) ProtoMessage() {}
 
 func (x *ListDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[72]
+	mi := &file_tube_v1_queue_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5108,7 +5154,7 @@ func (x *ListDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{72}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ListDeadRequest) GetGroup() string {
@@ -5156,7 +5202,7 @@ type ListDeadResponse struct {
 
 func (x *ListDeadResponse) Reset() {
 	*x = ListDeadResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[73]
+	mi := &file_tube_v1_queue_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5168,7 +5214,7 @@ func (x *ListDeadResponse) String() string {
 func (*ListDeadResponse) ProtoMessage() {}
 
 func (x *ListDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[73]
+	mi := &file_tube_v1_queue_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5181,7 +5227,7 @@ func (x *ListDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{73}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListDeadResponse) GetMessages() []*DeadMessage {
@@ -5225,7 +5271,7 @@ type DeadMessage struct {
 
 func (x *DeadMessage) Reset() {
 	*x = DeadMessage{}
-	mi := &file_tube_v1_queue_proto_msgTypes[74]
+	mi := &file_tube_v1_queue_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5237,7 +5283,7 @@ func (x *DeadMessage) String() string {
 func (*DeadMessage) ProtoMessage() {}
 
 func (x *DeadMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[74]
+	mi := &file_tube_v1_queue_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5250,7 +5296,7 @@ func (x *DeadMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadMessage.ProtoReflect.Descriptor instead.
 func (*DeadMessage) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{74}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *DeadMessage) GetPartition() int32 {
@@ -5370,7 +5416,7 @@ type DeliveryAttempt struct {
 
 func (x *DeliveryAttempt) Reset() {
 	*x = DeliveryAttempt{}
-	mi := &file_tube_v1_queue_proto_msgTypes[75]
+	mi := &file_tube_v1_queue_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5382,7 +5428,7 @@ func (x *DeliveryAttempt) String() string {
 func (*DeliveryAttempt) ProtoMessage() {}
 
 func (x *DeliveryAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[75]
+	mi := &file_tube_v1_queue_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5395,7 +5441,7 @@ func (x *DeliveryAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliveryAttempt.ProtoReflect.Descriptor instead.
 func (*DeliveryAttempt) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{75}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *DeliveryAttempt) GetTime() *timestamppb.Timestamp {
@@ -5451,7 +5497,7 @@ type RedriveDeadRequest struct {
 
 func (x *RedriveDeadRequest) Reset() {
 	*x = RedriveDeadRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[76]
+	mi := &file_tube_v1_queue_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5463,7 +5509,7 @@ func (x *RedriveDeadRequest) String() string {
 func (*RedriveDeadRequest) ProtoMessage() {}
 
 func (x *RedriveDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[76]
+	mi := &file_tube_v1_queue_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5476,7 +5522,7 @@ func (x *RedriveDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{76}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *RedriveDeadRequest) GetGroup() string {
@@ -5554,7 +5600,7 @@ type RedriveDeadResponse struct {
 
 func (x *RedriveDeadResponse) Reset() {
 	*x = RedriveDeadResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[77]
+	mi := &file_tube_v1_queue_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5566,7 +5612,7 @@ func (x *RedriveDeadResponse) String() string {
 func (*RedriveDeadResponse) ProtoMessage() {}
 
 func (x *RedriveDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[77]
+	mi := &file_tube_v1_queue_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5579,7 +5625,7 @@ func (x *RedriveDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{77}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *RedriveDeadResponse) GetMatched() int64 {
@@ -5618,7 +5664,7 @@ type DropDeadRequest struct {
 
 func (x *DropDeadRequest) Reset() {
 	*x = DropDeadRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[78]
+	mi := &file_tube_v1_queue_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5630,7 +5676,7 @@ func (x *DropDeadRequest) String() string {
 func (*DropDeadRequest) ProtoMessage() {}
 
 func (x *DropDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[78]
+	mi := &file_tube_v1_queue_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5643,7 +5689,7 @@ func (x *DropDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropDeadRequest.ProtoReflect.Descriptor instead.
 func (*DropDeadRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{78}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *DropDeadRequest) GetGroup() string {
@@ -5699,7 +5745,7 @@ type DropDeadResponse struct {
 
 func (x *DropDeadResponse) Reset() {
 	*x = DropDeadResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[79]
+	mi := &file_tube_v1_queue_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5711,7 +5757,7 @@ func (x *DropDeadResponse) String() string {
 func (*DropDeadResponse) ProtoMessage() {}
 
 func (x *DropDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[79]
+	mi := &file_tube_v1_queue_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5724,7 +5770,7 @@ func (x *DropDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropDeadResponse.ProtoReflect.Descriptor instead.
 func (*DropDeadResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{79}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *DropDeadResponse) GetMatched() int64 {
@@ -5758,7 +5804,7 @@ type TraceMessageRequest struct {
 
 func (x *TraceMessageRequest) Reset() {
 	*x = TraceMessageRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[80]
+	mi := &file_tube_v1_queue_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5770,7 +5816,7 @@ func (x *TraceMessageRequest) String() string {
 func (*TraceMessageRequest) ProtoMessage() {}
 
 func (x *TraceMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[80]
+	mi := &file_tube_v1_queue_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5783,7 +5829,7 @@ func (x *TraceMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceMessageRequest.ProtoReflect.Descriptor instead.
 func (*TraceMessageRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{80}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *TraceMessageRequest) GetTopic() string {
@@ -5823,7 +5869,7 @@ type TraceMessageResponse struct {
 
 func (x *TraceMessageResponse) Reset() {
 	*x = TraceMessageResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[81]
+	mi := &file_tube_v1_queue_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5835,7 +5881,7 @@ func (x *TraceMessageResponse) String() string {
 func (*TraceMessageResponse) ProtoMessage() {}
 
 func (x *TraceMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[81]
+	mi := &file_tube_v1_queue_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5848,7 +5894,7 @@ func (x *TraceMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceMessageResponse.ProtoReflect.Descriptor instead.
 func (*TraceMessageResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{81}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *TraceMessageResponse) GetTopic() string {
@@ -5957,7 +6003,7 @@ type GroupTrace struct {
 
 func (x *GroupTrace) Reset() {
 	*x = GroupTrace{}
-	mi := &file_tube_v1_queue_proto_msgTypes[82]
+	mi := &file_tube_v1_queue_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5969,7 +6015,7 @@ func (x *GroupTrace) String() string {
 func (*GroupTrace) ProtoMessage() {}
 
 func (x *GroupTrace) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[82]
+	mi := &file_tube_v1_queue_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5982,7 +6028,7 @@ func (x *GroupTrace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupTrace.ProtoReflect.Descriptor instead.
 func (*GroupTrace) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{82}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *GroupTrace) GetGroup() string {
@@ -6230,8 +6276,10 @@ const file_tube_v1_queue_proto_rawDesc = "" +
 	"\asession\x18\x02 \x01(\tR\asession\x12/\n" +
 	"\x05lease\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"D\n" +
 	"\x0fConsumeMessages\x121\n" +
-	"\bmessages\x18\x01 \x03(\v2\x15.tube.v1.QueueMessageR\bmessages\"n\n" +
-	"\x0eConsumeResults\x12\x10\n" +
+	"\bmessages\x18\x01 \x03(\v2\x15.tube.v1.QueueMessageR\bmessages\"D\n" +
+	"\x0eConsumeResults\x122\n" +
+	"\brequests\x18\x01 \x03(\v2\x16.tube.v1.ConsumeResultR\brequests\"m\n" +
+	"\rConsumeResult\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1c\n" +
 	"\tsucceeded\x18\x02 \x01(\x05R\tsucceeded\x12,\n" +
 	"\x06errors\x18\x03 \x03(\v2\x14.tube.v1.LeaseResultR\x06errors\"\x86\x01\n" +
@@ -6607,7 +6655,7 @@ func file_tube_v1_queue_proto_rawDescGZIP() []byte {
 }
 
 var file_tube_v1_queue_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tube_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
+var file_tube_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 87)
 var file_tube_v1_queue_proto_goTypes = []any{
 	(QueueErrorDetail_Reason)(0),      // 0: tube.v1.QueueErrorDetail.Reason
 	(QueueCause_Kind)(0),              // 1: tube.v1.QueueCause.Kind
@@ -6644,87 +6692,88 @@ var file_tube_v1_queue_proto_goTypes = []any{
 	(*ConsumeStarted)(nil),            // 32: tube.v1.ConsumeStarted
 	(*ConsumeMessages)(nil),           // 33: tube.v1.ConsumeMessages
 	(*ConsumeResults)(nil),            // 34: tube.v1.ConsumeResults
-	(*ConsumeInquiry)(nil),            // 35: tube.v1.ConsumeInquiry
-	(*QueueSettings)(nil),             // 36: tube.v1.QueueSettings
-	(*Position)(nil),                  // 37: tube.v1.Position
-	(*PartitionOffset)(nil),           // 38: tube.v1.PartitionOffset
-	(*QueueGroup)(nil),                // 39: tube.v1.QueueGroup
-	(*CreateGroupRequest)(nil),        // 40: tube.v1.CreateGroupRequest
-	(*CreateGroupResponse)(nil),       // 41: tube.v1.CreateGroupResponse
-	(*GetGroupRequest)(nil),           // 42: tube.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),          // 43: tube.v1.GetGroupResponse
-	(*QueueProgress)(nil),             // 44: tube.v1.QueueProgress
-	(*ListGroupsRequest)(nil),         // 45: tube.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),        // 46: tube.v1.ListGroupsResponse
-	(*UpdateGroupRequest)(nil),        // 47: tube.v1.UpdateGroupRequest
-	(*UpdateGroupResponse)(nil),       // 48: tube.v1.UpdateGroupResponse
-	(*DeleteGroupRequest)(nil),        // 49: tube.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),       // 50: tube.v1.DeleteGroupResponse
-	(*PauseGroupRequest)(nil),         // 51: tube.v1.PauseGroupRequest
-	(*PauseGroupResponse)(nil),        // 52: tube.v1.PauseGroupResponse
-	(*ResumeGroupRequest)(nil),        // 53: tube.v1.ResumeGroupRequest
-	(*ResumeGroupResponse)(nil),       // 54: tube.v1.ResumeGroupResponse
-	(*SeekGroupRequest)(nil),          // 55: tube.v1.SeekGroupRequest
-	(*SeekGroupResponse)(nil),         // 56: tube.v1.SeekGroupResponse
-	(*PurgeGroupRequest)(nil),         // 57: tube.v1.PurgeGroupRequest
-	(*PurgeGroupResponse)(nil),        // 58: tube.v1.PurgeGroupResponse
-	(*ExplainGroupRequest)(nil),       // 59: tube.v1.ExplainGroupRequest
-	(*ExplainGroupResponse)(nil),      // 60: tube.v1.ExplainGroupResponse
-	(*QueueCause)(nil),                // 61: tube.v1.QueueCause
-	(*ListPendingRequest)(nil),        // 62: tube.v1.ListPendingRequest
-	(*ListPendingResponse)(nil),       // 63: tube.v1.ListPendingResponse
-	(*PendingMessage)(nil),            // 64: tube.v1.PendingMessage
-	(*ListDelayedRequest)(nil),        // 65: tube.v1.ListDelayedRequest
-	(*ListDelayedResponse)(nil),       // 66: tube.v1.ListDelayedResponse
-	(*DelayedMessage)(nil),            // 67: tube.v1.DelayedMessage
-	(*MessageRef)(nil),                // 68: tube.v1.MessageRef
-	(*CancelDelayedRequest)(nil),      // 69: tube.v1.CancelDelayedRequest
-	(*CancelDelayedResponse)(nil),     // 70: tube.v1.CancelDelayedResponse
-	(*ItemResult)(nil),                // 71: tube.v1.ItemResult
-	(*RescheduleDelayedRequest)(nil),  // 72: tube.v1.RescheduleDelayedRequest
-	(*RescheduleDelayedResponse)(nil), // 73: tube.v1.RescheduleDelayedResponse
-	(*ListDeadRequest)(nil),           // 74: tube.v1.ListDeadRequest
-	(*ListDeadResponse)(nil),          // 75: tube.v1.ListDeadResponse
-	(*DeadMessage)(nil),               // 76: tube.v1.DeadMessage
-	(*DeliveryAttempt)(nil),           // 77: tube.v1.DeliveryAttempt
-	(*RedriveDeadRequest)(nil),        // 78: tube.v1.RedriveDeadRequest
-	(*RedriveDeadResponse)(nil),       // 79: tube.v1.RedriveDeadResponse
-	(*DropDeadRequest)(nil),           // 80: tube.v1.DropDeadRequest
-	(*DropDeadResponse)(nil),          // 81: tube.v1.DropDeadResponse
-	(*TraceMessageRequest)(nil),       // 82: tube.v1.TraceMessageRequest
-	(*TraceMessageResponse)(nil),      // 83: tube.v1.TraceMessageResponse
-	(*GroupTrace)(nil),                // 84: tube.v1.GroupTrace
-	nil,                               // 85: tube.v1.OutgoingMessage.HeadersEntry
-	nil,                               // 86: tube.v1.QueueMessage.HeadersEntry
-	nil,                               // 87: tube.v1.DeadMessage.HeadersEntry
-	(*durationpb.Duration)(nil),       // 88: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 89: google.protobuf.Timestamp
+	(*ConsumeResult)(nil),             // 35: tube.v1.ConsumeResult
+	(*ConsumeInquiry)(nil),            // 36: tube.v1.ConsumeInquiry
+	(*QueueSettings)(nil),             // 37: tube.v1.QueueSettings
+	(*Position)(nil),                  // 38: tube.v1.Position
+	(*PartitionOffset)(nil),           // 39: tube.v1.PartitionOffset
+	(*QueueGroup)(nil),                // 40: tube.v1.QueueGroup
+	(*CreateGroupRequest)(nil),        // 41: tube.v1.CreateGroupRequest
+	(*CreateGroupResponse)(nil),       // 42: tube.v1.CreateGroupResponse
+	(*GetGroupRequest)(nil),           // 43: tube.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),          // 44: tube.v1.GetGroupResponse
+	(*QueueProgress)(nil),             // 45: tube.v1.QueueProgress
+	(*ListGroupsRequest)(nil),         // 46: tube.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),        // 47: tube.v1.ListGroupsResponse
+	(*UpdateGroupRequest)(nil),        // 48: tube.v1.UpdateGroupRequest
+	(*UpdateGroupResponse)(nil),       // 49: tube.v1.UpdateGroupResponse
+	(*DeleteGroupRequest)(nil),        // 50: tube.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),       // 51: tube.v1.DeleteGroupResponse
+	(*PauseGroupRequest)(nil),         // 52: tube.v1.PauseGroupRequest
+	(*PauseGroupResponse)(nil),        // 53: tube.v1.PauseGroupResponse
+	(*ResumeGroupRequest)(nil),        // 54: tube.v1.ResumeGroupRequest
+	(*ResumeGroupResponse)(nil),       // 55: tube.v1.ResumeGroupResponse
+	(*SeekGroupRequest)(nil),          // 56: tube.v1.SeekGroupRequest
+	(*SeekGroupResponse)(nil),         // 57: tube.v1.SeekGroupResponse
+	(*PurgeGroupRequest)(nil),         // 58: tube.v1.PurgeGroupRequest
+	(*PurgeGroupResponse)(nil),        // 59: tube.v1.PurgeGroupResponse
+	(*ExplainGroupRequest)(nil),       // 60: tube.v1.ExplainGroupRequest
+	(*ExplainGroupResponse)(nil),      // 61: tube.v1.ExplainGroupResponse
+	(*QueueCause)(nil),                // 62: tube.v1.QueueCause
+	(*ListPendingRequest)(nil),        // 63: tube.v1.ListPendingRequest
+	(*ListPendingResponse)(nil),       // 64: tube.v1.ListPendingResponse
+	(*PendingMessage)(nil),            // 65: tube.v1.PendingMessage
+	(*ListDelayedRequest)(nil),        // 66: tube.v1.ListDelayedRequest
+	(*ListDelayedResponse)(nil),       // 67: tube.v1.ListDelayedResponse
+	(*DelayedMessage)(nil),            // 68: tube.v1.DelayedMessage
+	(*MessageRef)(nil),                // 69: tube.v1.MessageRef
+	(*CancelDelayedRequest)(nil),      // 70: tube.v1.CancelDelayedRequest
+	(*CancelDelayedResponse)(nil),     // 71: tube.v1.CancelDelayedResponse
+	(*ItemResult)(nil),                // 72: tube.v1.ItemResult
+	(*RescheduleDelayedRequest)(nil),  // 73: tube.v1.RescheduleDelayedRequest
+	(*RescheduleDelayedResponse)(nil), // 74: tube.v1.RescheduleDelayedResponse
+	(*ListDeadRequest)(nil),           // 75: tube.v1.ListDeadRequest
+	(*ListDeadResponse)(nil),          // 76: tube.v1.ListDeadResponse
+	(*DeadMessage)(nil),               // 77: tube.v1.DeadMessage
+	(*DeliveryAttempt)(nil),           // 78: tube.v1.DeliveryAttempt
+	(*RedriveDeadRequest)(nil),        // 79: tube.v1.RedriveDeadRequest
+	(*RedriveDeadResponse)(nil),       // 80: tube.v1.RedriveDeadResponse
+	(*DropDeadRequest)(nil),           // 81: tube.v1.DropDeadRequest
+	(*DropDeadResponse)(nil),          // 82: tube.v1.DropDeadResponse
+	(*TraceMessageRequest)(nil),       // 83: tube.v1.TraceMessageRequest
+	(*TraceMessageResponse)(nil),      // 84: tube.v1.TraceMessageResponse
+	(*GroupTrace)(nil),                // 85: tube.v1.GroupTrace
+	nil,                               // 86: tube.v1.OutgoingMessage.HeadersEntry
+	nil,                               // 87: tube.v1.QueueMessage.HeadersEntry
+	nil,                               // 88: tube.v1.DeadMessage.HeadersEntry
+	(*durationpb.Duration)(nil),       // 89: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 90: google.protobuf.Timestamp
 }
 var file_tube_v1_queue_proto_depIdxs = []int32{
 	0,   // 0: tube.v1.QueueErrorDetail.reason:type_name -> tube.v1.QueueErrorDetail.Reason
 	0,   // 1: tube.v1.ItemError.reason:type_name -> tube.v1.QueueErrorDetail.Reason
-	85,  // 2: tube.v1.OutgoingMessage.headers:type_name -> tube.v1.OutgoingMessage.HeadersEntry
+	86,  // 2: tube.v1.OutgoingMessage.headers:type_name -> tube.v1.OutgoingMessage.HeadersEntry
 	5,   // 3: tube.v1.OutgoingMessage.raw_headers:type_name -> tube.v1.RawHeader
-	88,  // 4: tube.v1.OutgoingMessage.delay:type_name -> google.protobuf.Duration
-	89,  // 5: tube.v1.OutgoingMessage.deliver_at:type_name -> google.protobuf.Timestamp
+	89,  // 4: tube.v1.OutgoingMessage.delay:type_name -> google.protobuf.Duration
+	90,  // 5: tube.v1.OutgoingMessage.deliver_at:type_name -> google.protobuf.Timestamp
 	4,   // 6: tube.v1.SendRequest.messages:type_name -> tube.v1.OutgoingMessage
 	8,   // 7: tube.v1.SendResponse.results:type_name -> tube.v1.SendResult
 	3,   // 8: tube.v1.SendResult.error:type_name -> tube.v1.ItemError
-	88,  // 9: tube.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	89,  // 9: tube.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
 	11,  // 10: tube.v1.ReceiveResponse.messages:type_name -> tube.v1.QueueMessage
-	86,  // 11: tube.v1.QueueMessage.headers:type_name -> tube.v1.QueueMessage.HeadersEntry
+	87,  // 11: tube.v1.QueueMessage.headers:type_name -> tube.v1.QueueMessage.HeadersEntry
 	5,   // 12: tube.v1.QueueMessage.raw_headers:type_name -> tube.v1.RawHeader
-	89,  // 13: tube.v1.QueueMessage.lease_until:type_name -> google.protobuf.Timestamp
-	89,  // 14: tube.v1.QueueMessage.time:type_name -> google.protobuf.Timestamp
+	90,  // 13: tube.v1.QueueMessage.lease_until:type_name -> google.protobuf.Timestamp
+	90,  // 14: tube.v1.QueueMessage.time:type_name -> google.protobuf.Timestamp
 	14,  // 15: tube.v1.AcknowledgeResponse.results:type_name -> tube.v1.LeaseResult
 	3,   // 16: tube.v1.LeaseResult.error:type_name -> tube.v1.ItemError
 	16,  // 17: tube.v1.NackRequest.entries:type_name -> tube.v1.NackEntry
-	88,  // 18: tube.v1.NackEntry.delay:type_name -> google.protobuf.Duration
-	89,  // 19: tube.v1.NackEntry.deliver_at:type_name -> google.protobuf.Timestamp
+	89,  // 18: tube.v1.NackEntry.delay:type_name -> google.protobuf.Duration
+	90,  // 19: tube.v1.NackEntry.deliver_at:type_name -> google.protobuf.Timestamp
 	14,  // 20: tube.v1.NackResponse.results:type_name -> tube.v1.LeaseResult
-	88,  // 21: tube.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
+	89,  // 21: tube.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
 	14,  // 22: tube.v1.ReleaseResponse.results:type_name -> tube.v1.LeaseResult
-	88,  // 23: tube.v1.ExtendRequest.duration:type_name -> google.protobuf.Duration
+	89,  // 23: tube.v1.ExtendRequest.duration:type_name -> google.protobuf.Duration
 	14,  // 24: tube.v1.ExtendResponse.results:type_name -> tube.v1.LeaseResult
 	6,   // 25: tube.v1.CompleteRequest.send:type_name -> tube.v1.SendRequest
 	14,  // 26: tube.v1.CompleteResponse.results:type_name -> tube.v1.LeaseResult
@@ -6737,124 +6786,125 @@ var file_tube_v1_queue_proto_depIdxs = []int32{
 	29,  // 33: tube.v1.ConsumeRequest.extend:type_name -> tube.v1.ConsumeExtend
 	30,  // 34: tube.v1.ConsumeRequest.inquiry_answer:type_name -> tube.v1.ConsumeAnswer
 	16,  // 35: tube.v1.ConsumeNack.entries:type_name -> tube.v1.NackEntry
-	88,  // 36: tube.v1.ConsumeExtend.duration:type_name -> google.protobuf.Duration
+	89,  // 36: tube.v1.ConsumeExtend.duration:type_name -> google.protobuf.Duration
 	32,  // 37: tube.v1.ConsumeResponse.started:type_name -> tube.v1.ConsumeStarted
 	33,  // 38: tube.v1.ConsumeResponse.messages:type_name -> tube.v1.ConsumeMessages
 	34,  // 39: tube.v1.ConsumeResponse.results:type_name -> tube.v1.ConsumeResults
-	35,  // 40: tube.v1.ConsumeResponse.inquiry:type_name -> tube.v1.ConsumeInquiry
-	88,  // 41: tube.v1.ConsumeStarted.lease:type_name -> google.protobuf.Duration
+	36,  // 40: tube.v1.ConsumeResponse.inquiry:type_name -> tube.v1.ConsumeInquiry
+	89,  // 41: tube.v1.ConsumeStarted.lease:type_name -> google.protobuf.Duration
 	11,  // 42: tube.v1.ConsumeMessages.messages:type_name -> tube.v1.QueueMessage
-	14,  // 43: tube.v1.ConsumeResults.errors:type_name -> tube.v1.LeaseResult
-	89,  // 44: tube.v1.ConsumeInquiry.answer_until:type_name -> google.protobuf.Timestamp
-	88,  // 45: tube.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
-	88,  // 46: tube.v1.QueueSettings.max_handling:type_name -> google.protobuf.Duration
-	88,  // 47: tube.v1.QueueSettings.backoff:type_name -> google.protobuf.Duration
-	88,  // 48: tube.v1.QueueSettings.idle_consumer:type_name -> google.protobuf.Duration
-	89,  // 49: tube.v1.Position.time:type_name -> google.protobuf.Timestamp
-	38,  // 50: tube.v1.Position.offset:type_name -> tube.v1.PartitionOffset
-	36,  // 51: tube.v1.QueueGroup.settings:type_name -> tube.v1.QueueSettings
-	89,  // 52: tube.v1.QueueGroup.created:type_name -> google.protobuf.Timestamp
-	36,  // 53: tube.v1.CreateGroupRequest.settings:type_name -> tube.v1.QueueSettings
-	37,  // 54: tube.v1.CreateGroupRequest.from:type_name -> tube.v1.Position
-	39,  // 55: tube.v1.CreateGroupResponse.group:type_name -> tube.v1.QueueGroup
-	39,  // 56: tube.v1.GetGroupResponse.group:type_name -> tube.v1.QueueGroup
-	44,  // 57: tube.v1.GetGroupResponse.partitions:type_name -> tube.v1.QueueProgress
-	44,  // 58: tube.v1.GetGroupResponse.total:type_name -> tube.v1.QueueProgress
-	89,  // 59: tube.v1.QueueProgress.oldest:type_name -> google.protobuf.Timestamp
-	39,  // 60: tube.v1.ListGroupsResponse.groups:type_name -> tube.v1.QueueGroup
-	36,  // 61: tube.v1.UpdateGroupRequest.settings:type_name -> tube.v1.QueueSettings
-	39,  // 62: tube.v1.UpdateGroupResponse.group:type_name -> tube.v1.QueueGroup
-	39,  // 63: tube.v1.PauseGroupResponse.group:type_name -> tube.v1.QueueGroup
-	39,  // 64: tube.v1.ResumeGroupResponse.group:type_name -> tube.v1.QueueGroup
-	37,  // 65: tube.v1.SeekGroupRequest.to:type_name -> tube.v1.Position
-	38,  // 66: tube.v1.SeekGroupResponse.partitions:type_name -> tube.v1.PartitionOffset
-	61,  // 67: tube.v1.ExplainGroupResponse.causes:type_name -> tube.v1.QueueCause
-	1,   // 68: tube.v1.QueueCause.kind:type_name -> tube.v1.QueueCause.Kind
-	89,  // 69: tube.v1.QueueCause.until:type_name -> google.protobuf.Timestamp
-	64,  // 70: tube.v1.ListPendingResponse.messages:type_name -> tube.v1.PendingMessage
-	89,  // 71: tube.v1.PendingMessage.until:type_name -> google.protobuf.Timestamp
-	67,  // 72: tube.v1.ListDelayedResponse.messages:type_name -> tube.v1.DelayedMessage
-	89,  // 73: tube.v1.DelayedMessage.deliver_at:type_name -> google.protobuf.Timestamp
-	38,  // 74: tube.v1.MessageRef.at:type_name -> tube.v1.PartitionOffset
-	68,  // 75: tube.v1.CancelDelayedRequest.messages:type_name -> tube.v1.MessageRef
-	71,  // 76: tube.v1.CancelDelayedResponse.results:type_name -> tube.v1.ItemResult
-	3,   // 77: tube.v1.ItemResult.error:type_name -> tube.v1.ItemError
-	68,  // 78: tube.v1.RescheduleDelayedRequest.messages:type_name -> tube.v1.MessageRef
-	88,  // 79: tube.v1.RescheduleDelayedRequest.delay:type_name -> google.protobuf.Duration
-	89,  // 80: tube.v1.RescheduleDelayedRequest.deliver_at:type_name -> google.protobuf.Timestamp
-	71,  // 81: tube.v1.RescheduleDelayedResponse.results:type_name -> tube.v1.ItemResult
-	76,  // 82: tube.v1.ListDeadResponse.messages:type_name -> tube.v1.DeadMessage
-	89,  // 83: tube.v1.DeadMessage.time:type_name -> google.protobuf.Timestamp
-	89,  // 84: tube.v1.DeadMessage.died:type_name -> google.protobuf.Timestamp
-	87,  // 85: tube.v1.DeadMessage.headers:type_name -> tube.v1.DeadMessage.HeadersEntry
-	5,   // 86: tube.v1.DeadMessage.raw_headers:type_name -> tube.v1.RawHeader
-	77,  // 87: tube.v1.DeadMessage.attempts:type_name -> tube.v1.DeliveryAttempt
-	89,  // 88: tube.v1.DeliveryAttempt.time:type_name -> google.protobuf.Timestamp
-	38,  // 89: tube.v1.RedriveDeadRequest.messages:type_name -> tube.v1.PartitionOffset
-	4,   // 90: tube.v1.RedriveDeadRequest.edited:type_name -> tube.v1.OutgoingMessage
-	38,  // 91: tube.v1.DropDeadRequest.messages:type_name -> tube.v1.PartitionOffset
-	68,  // 92: tube.v1.TraceMessageRequest.message:type_name -> tube.v1.MessageRef
-	89,  // 93: tube.v1.TraceMessageResponse.time:type_name -> google.protobuf.Timestamp
-	89,  // 94: tube.v1.TraceMessageResponse.deliver_at:type_name -> google.protobuf.Timestamp
-	84,  // 95: tube.v1.TraceMessageResponse.groups:type_name -> tube.v1.GroupTrace
-	89,  // 96: tube.v1.GroupTrace.until:type_name -> google.protobuf.Timestamp
-	6,   // 97: tube.v1.QueueService.Send:input_type -> tube.v1.SendRequest
-	9,   // 98: tube.v1.QueueService.Receive:input_type -> tube.v1.ReceiveRequest
-	12,  // 99: tube.v1.QueueService.Acknowledge:input_type -> tube.v1.AcknowledgeRequest
-	15,  // 100: tube.v1.QueueService.Nack:input_type -> tube.v1.NackRequest
-	18,  // 101: tube.v1.QueueService.Release:input_type -> tube.v1.ReleaseRequest
-	20,  // 102: tube.v1.QueueService.Extend:input_type -> tube.v1.ExtendRequest
-	22,  // 103: tube.v1.QueueService.Complete:input_type -> tube.v1.CompleteRequest
-	24,  // 104: tube.v1.QueueService.Consume:input_type -> tube.v1.ConsumeRequest
-	40,  // 105: tube.v1.QueueAdminService.CreateGroup:input_type -> tube.v1.CreateGroupRequest
-	42,  // 106: tube.v1.QueueAdminService.GetGroup:input_type -> tube.v1.GetGroupRequest
-	45,  // 107: tube.v1.QueueAdminService.ListGroups:input_type -> tube.v1.ListGroupsRequest
-	47,  // 108: tube.v1.QueueAdminService.UpdateGroup:input_type -> tube.v1.UpdateGroupRequest
-	49,  // 109: tube.v1.QueueAdminService.DeleteGroup:input_type -> tube.v1.DeleteGroupRequest
-	51,  // 110: tube.v1.QueueAdminService.PauseGroup:input_type -> tube.v1.PauseGroupRequest
-	53,  // 111: tube.v1.QueueAdminService.ResumeGroup:input_type -> tube.v1.ResumeGroupRequest
-	55,  // 112: tube.v1.QueueAdminService.SeekGroup:input_type -> tube.v1.SeekGroupRequest
-	57,  // 113: tube.v1.QueueAdminService.PurgeGroup:input_type -> tube.v1.PurgeGroupRequest
-	59,  // 114: tube.v1.QueueAdminService.ExplainGroup:input_type -> tube.v1.ExplainGroupRequest
-	62,  // 115: tube.v1.QueueAdminService.ListPending:input_type -> tube.v1.ListPendingRequest
-	65,  // 116: tube.v1.QueueAdminService.ListDelayed:input_type -> tube.v1.ListDelayedRequest
-	69,  // 117: tube.v1.QueueAdminService.CancelDelayed:input_type -> tube.v1.CancelDelayedRequest
-	72,  // 118: tube.v1.QueueAdminService.RescheduleDelayed:input_type -> tube.v1.RescheduleDelayedRequest
-	74,  // 119: tube.v1.QueueAdminService.ListDead:input_type -> tube.v1.ListDeadRequest
-	78,  // 120: tube.v1.QueueAdminService.RedriveDead:input_type -> tube.v1.RedriveDeadRequest
-	80,  // 121: tube.v1.QueueAdminService.DropDead:input_type -> tube.v1.DropDeadRequest
-	82,  // 122: tube.v1.QueueAdminService.TraceMessage:input_type -> tube.v1.TraceMessageRequest
-	7,   // 123: tube.v1.QueueService.Send:output_type -> tube.v1.SendResponse
-	10,  // 124: tube.v1.QueueService.Receive:output_type -> tube.v1.ReceiveResponse
-	13,  // 125: tube.v1.QueueService.Acknowledge:output_type -> tube.v1.AcknowledgeResponse
-	17,  // 126: tube.v1.QueueService.Nack:output_type -> tube.v1.NackResponse
-	19,  // 127: tube.v1.QueueService.Release:output_type -> tube.v1.ReleaseResponse
-	21,  // 128: tube.v1.QueueService.Extend:output_type -> tube.v1.ExtendResponse
-	23,  // 129: tube.v1.QueueService.Complete:output_type -> tube.v1.CompleteResponse
-	31,  // 130: tube.v1.QueueService.Consume:output_type -> tube.v1.ConsumeResponse
-	41,  // 131: tube.v1.QueueAdminService.CreateGroup:output_type -> tube.v1.CreateGroupResponse
-	43,  // 132: tube.v1.QueueAdminService.GetGroup:output_type -> tube.v1.GetGroupResponse
-	46,  // 133: tube.v1.QueueAdminService.ListGroups:output_type -> tube.v1.ListGroupsResponse
-	48,  // 134: tube.v1.QueueAdminService.UpdateGroup:output_type -> tube.v1.UpdateGroupResponse
-	50,  // 135: tube.v1.QueueAdminService.DeleteGroup:output_type -> tube.v1.DeleteGroupResponse
-	52,  // 136: tube.v1.QueueAdminService.PauseGroup:output_type -> tube.v1.PauseGroupResponse
-	54,  // 137: tube.v1.QueueAdminService.ResumeGroup:output_type -> tube.v1.ResumeGroupResponse
-	56,  // 138: tube.v1.QueueAdminService.SeekGroup:output_type -> tube.v1.SeekGroupResponse
-	58,  // 139: tube.v1.QueueAdminService.PurgeGroup:output_type -> tube.v1.PurgeGroupResponse
-	60,  // 140: tube.v1.QueueAdminService.ExplainGroup:output_type -> tube.v1.ExplainGroupResponse
-	63,  // 141: tube.v1.QueueAdminService.ListPending:output_type -> tube.v1.ListPendingResponse
-	66,  // 142: tube.v1.QueueAdminService.ListDelayed:output_type -> tube.v1.ListDelayedResponse
-	70,  // 143: tube.v1.QueueAdminService.CancelDelayed:output_type -> tube.v1.CancelDelayedResponse
-	73,  // 144: tube.v1.QueueAdminService.RescheduleDelayed:output_type -> tube.v1.RescheduleDelayedResponse
-	75,  // 145: tube.v1.QueueAdminService.ListDead:output_type -> tube.v1.ListDeadResponse
-	79,  // 146: tube.v1.QueueAdminService.RedriveDead:output_type -> tube.v1.RedriveDeadResponse
-	81,  // 147: tube.v1.QueueAdminService.DropDead:output_type -> tube.v1.DropDeadResponse
-	83,  // 148: tube.v1.QueueAdminService.TraceMessage:output_type -> tube.v1.TraceMessageResponse
-	123, // [123:149] is the sub-list for method output_type
-	97,  // [97:123] is the sub-list for method input_type
-	97,  // [97:97] is the sub-list for extension type_name
-	97,  // [97:97] is the sub-list for extension extendee
-	0,   // [0:97] is the sub-list for field type_name
+	35,  // 43: tube.v1.ConsumeResults.requests:type_name -> tube.v1.ConsumeResult
+	14,  // 44: tube.v1.ConsumeResult.errors:type_name -> tube.v1.LeaseResult
+	90,  // 45: tube.v1.ConsumeInquiry.answer_until:type_name -> google.protobuf.Timestamp
+	89,  // 46: tube.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
+	89,  // 47: tube.v1.QueueSettings.max_handling:type_name -> google.protobuf.Duration
+	89,  // 48: tube.v1.QueueSettings.backoff:type_name -> google.protobuf.Duration
+	89,  // 49: tube.v1.QueueSettings.idle_consumer:type_name -> google.protobuf.Duration
+	90,  // 50: tube.v1.Position.time:type_name -> google.protobuf.Timestamp
+	39,  // 51: tube.v1.Position.offset:type_name -> tube.v1.PartitionOffset
+	37,  // 52: tube.v1.QueueGroup.settings:type_name -> tube.v1.QueueSettings
+	90,  // 53: tube.v1.QueueGroup.created:type_name -> google.protobuf.Timestamp
+	37,  // 54: tube.v1.CreateGroupRequest.settings:type_name -> tube.v1.QueueSettings
+	38,  // 55: tube.v1.CreateGroupRequest.from:type_name -> tube.v1.Position
+	40,  // 56: tube.v1.CreateGroupResponse.group:type_name -> tube.v1.QueueGroup
+	40,  // 57: tube.v1.GetGroupResponse.group:type_name -> tube.v1.QueueGroup
+	45,  // 58: tube.v1.GetGroupResponse.partitions:type_name -> tube.v1.QueueProgress
+	45,  // 59: tube.v1.GetGroupResponse.total:type_name -> tube.v1.QueueProgress
+	90,  // 60: tube.v1.QueueProgress.oldest:type_name -> google.protobuf.Timestamp
+	40,  // 61: tube.v1.ListGroupsResponse.groups:type_name -> tube.v1.QueueGroup
+	37,  // 62: tube.v1.UpdateGroupRequest.settings:type_name -> tube.v1.QueueSettings
+	40,  // 63: tube.v1.UpdateGroupResponse.group:type_name -> tube.v1.QueueGroup
+	40,  // 64: tube.v1.PauseGroupResponse.group:type_name -> tube.v1.QueueGroup
+	40,  // 65: tube.v1.ResumeGroupResponse.group:type_name -> tube.v1.QueueGroup
+	38,  // 66: tube.v1.SeekGroupRequest.to:type_name -> tube.v1.Position
+	39,  // 67: tube.v1.SeekGroupResponse.partitions:type_name -> tube.v1.PartitionOffset
+	62,  // 68: tube.v1.ExplainGroupResponse.causes:type_name -> tube.v1.QueueCause
+	1,   // 69: tube.v1.QueueCause.kind:type_name -> tube.v1.QueueCause.Kind
+	90,  // 70: tube.v1.QueueCause.until:type_name -> google.protobuf.Timestamp
+	65,  // 71: tube.v1.ListPendingResponse.messages:type_name -> tube.v1.PendingMessage
+	90,  // 72: tube.v1.PendingMessage.until:type_name -> google.protobuf.Timestamp
+	68,  // 73: tube.v1.ListDelayedResponse.messages:type_name -> tube.v1.DelayedMessage
+	90,  // 74: tube.v1.DelayedMessage.deliver_at:type_name -> google.protobuf.Timestamp
+	39,  // 75: tube.v1.MessageRef.at:type_name -> tube.v1.PartitionOffset
+	69,  // 76: tube.v1.CancelDelayedRequest.messages:type_name -> tube.v1.MessageRef
+	72,  // 77: tube.v1.CancelDelayedResponse.results:type_name -> tube.v1.ItemResult
+	3,   // 78: tube.v1.ItemResult.error:type_name -> tube.v1.ItemError
+	69,  // 79: tube.v1.RescheduleDelayedRequest.messages:type_name -> tube.v1.MessageRef
+	89,  // 80: tube.v1.RescheduleDelayedRequest.delay:type_name -> google.protobuf.Duration
+	90,  // 81: tube.v1.RescheduleDelayedRequest.deliver_at:type_name -> google.protobuf.Timestamp
+	72,  // 82: tube.v1.RescheduleDelayedResponse.results:type_name -> tube.v1.ItemResult
+	77,  // 83: tube.v1.ListDeadResponse.messages:type_name -> tube.v1.DeadMessage
+	90,  // 84: tube.v1.DeadMessage.time:type_name -> google.protobuf.Timestamp
+	90,  // 85: tube.v1.DeadMessage.died:type_name -> google.protobuf.Timestamp
+	88,  // 86: tube.v1.DeadMessage.headers:type_name -> tube.v1.DeadMessage.HeadersEntry
+	5,   // 87: tube.v1.DeadMessage.raw_headers:type_name -> tube.v1.RawHeader
+	78,  // 88: tube.v1.DeadMessage.attempts:type_name -> tube.v1.DeliveryAttempt
+	90,  // 89: tube.v1.DeliveryAttempt.time:type_name -> google.protobuf.Timestamp
+	39,  // 90: tube.v1.RedriveDeadRequest.messages:type_name -> tube.v1.PartitionOffset
+	4,   // 91: tube.v1.RedriveDeadRequest.edited:type_name -> tube.v1.OutgoingMessage
+	39,  // 92: tube.v1.DropDeadRequest.messages:type_name -> tube.v1.PartitionOffset
+	69,  // 93: tube.v1.TraceMessageRequest.message:type_name -> tube.v1.MessageRef
+	90,  // 94: tube.v1.TraceMessageResponse.time:type_name -> google.protobuf.Timestamp
+	90,  // 95: tube.v1.TraceMessageResponse.deliver_at:type_name -> google.protobuf.Timestamp
+	85,  // 96: tube.v1.TraceMessageResponse.groups:type_name -> tube.v1.GroupTrace
+	90,  // 97: tube.v1.GroupTrace.until:type_name -> google.protobuf.Timestamp
+	6,   // 98: tube.v1.QueueService.Send:input_type -> tube.v1.SendRequest
+	9,   // 99: tube.v1.QueueService.Receive:input_type -> tube.v1.ReceiveRequest
+	12,  // 100: tube.v1.QueueService.Acknowledge:input_type -> tube.v1.AcknowledgeRequest
+	15,  // 101: tube.v1.QueueService.Nack:input_type -> tube.v1.NackRequest
+	18,  // 102: tube.v1.QueueService.Release:input_type -> tube.v1.ReleaseRequest
+	20,  // 103: tube.v1.QueueService.Extend:input_type -> tube.v1.ExtendRequest
+	22,  // 104: tube.v1.QueueService.Complete:input_type -> tube.v1.CompleteRequest
+	24,  // 105: tube.v1.QueueService.Consume:input_type -> tube.v1.ConsumeRequest
+	41,  // 106: tube.v1.QueueAdminService.CreateGroup:input_type -> tube.v1.CreateGroupRequest
+	43,  // 107: tube.v1.QueueAdminService.GetGroup:input_type -> tube.v1.GetGroupRequest
+	46,  // 108: tube.v1.QueueAdminService.ListGroups:input_type -> tube.v1.ListGroupsRequest
+	48,  // 109: tube.v1.QueueAdminService.UpdateGroup:input_type -> tube.v1.UpdateGroupRequest
+	50,  // 110: tube.v1.QueueAdminService.DeleteGroup:input_type -> tube.v1.DeleteGroupRequest
+	52,  // 111: tube.v1.QueueAdminService.PauseGroup:input_type -> tube.v1.PauseGroupRequest
+	54,  // 112: tube.v1.QueueAdminService.ResumeGroup:input_type -> tube.v1.ResumeGroupRequest
+	56,  // 113: tube.v1.QueueAdminService.SeekGroup:input_type -> tube.v1.SeekGroupRequest
+	58,  // 114: tube.v1.QueueAdminService.PurgeGroup:input_type -> tube.v1.PurgeGroupRequest
+	60,  // 115: tube.v1.QueueAdminService.ExplainGroup:input_type -> tube.v1.ExplainGroupRequest
+	63,  // 116: tube.v1.QueueAdminService.ListPending:input_type -> tube.v1.ListPendingRequest
+	66,  // 117: tube.v1.QueueAdminService.ListDelayed:input_type -> tube.v1.ListDelayedRequest
+	70,  // 118: tube.v1.QueueAdminService.CancelDelayed:input_type -> tube.v1.CancelDelayedRequest
+	73,  // 119: tube.v1.QueueAdminService.RescheduleDelayed:input_type -> tube.v1.RescheduleDelayedRequest
+	75,  // 120: tube.v1.QueueAdminService.ListDead:input_type -> tube.v1.ListDeadRequest
+	79,  // 121: tube.v1.QueueAdminService.RedriveDead:input_type -> tube.v1.RedriveDeadRequest
+	81,  // 122: tube.v1.QueueAdminService.DropDead:input_type -> tube.v1.DropDeadRequest
+	83,  // 123: tube.v1.QueueAdminService.TraceMessage:input_type -> tube.v1.TraceMessageRequest
+	7,   // 124: tube.v1.QueueService.Send:output_type -> tube.v1.SendResponse
+	10,  // 125: tube.v1.QueueService.Receive:output_type -> tube.v1.ReceiveResponse
+	13,  // 126: tube.v1.QueueService.Acknowledge:output_type -> tube.v1.AcknowledgeResponse
+	17,  // 127: tube.v1.QueueService.Nack:output_type -> tube.v1.NackResponse
+	19,  // 128: tube.v1.QueueService.Release:output_type -> tube.v1.ReleaseResponse
+	21,  // 129: tube.v1.QueueService.Extend:output_type -> tube.v1.ExtendResponse
+	23,  // 130: tube.v1.QueueService.Complete:output_type -> tube.v1.CompleteResponse
+	31,  // 131: tube.v1.QueueService.Consume:output_type -> tube.v1.ConsumeResponse
+	42,  // 132: tube.v1.QueueAdminService.CreateGroup:output_type -> tube.v1.CreateGroupResponse
+	44,  // 133: tube.v1.QueueAdminService.GetGroup:output_type -> tube.v1.GetGroupResponse
+	47,  // 134: tube.v1.QueueAdminService.ListGroups:output_type -> tube.v1.ListGroupsResponse
+	49,  // 135: tube.v1.QueueAdminService.UpdateGroup:output_type -> tube.v1.UpdateGroupResponse
+	51,  // 136: tube.v1.QueueAdminService.DeleteGroup:output_type -> tube.v1.DeleteGroupResponse
+	53,  // 137: tube.v1.QueueAdminService.PauseGroup:output_type -> tube.v1.PauseGroupResponse
+	55,  // 138: tube.v1.QueueAdminService.ResumeGroup:output_type -> tube.v1.ResumeGroupResponse
+	57,  // 139: tube.v1.QueueAdminService.SeekGroup:output_type -> tube.v1.SeekGroupResponse
+	59,  // 140: tube.v1.QueueAdminService.PurgeGroup:output_type -> tube.v1.PurgeGroupResponse
+	61,  // 141: tube.v1.QueueAdminService.ExplainGroup:output_type -> tube.v1.ExplainGroupResponse
+	64,  // 142: tube.v1.QueueAdminService.ListPending:output_type -> tube.v1.ListPendingResponse
+	67,  // 143: tube.v1.QueueAdminService.ListDelayed:output_type -> tube.v1.ListDelayedResponse
+	71,  // 144: tube.v1.QueueAdminService.CancelDelayed:output_type -> tube.v1.CancelDelayedResponse
+	74,  // 145: tube.v1.QueueAdminService.RescheduleDelayed:output_type -> tube.v1.RescheduleDelayedResponse
+	76,  // 146: tube.v1.QueueAdminService.ListDead:output_type -> tube.v1.ListDeadResponse
+	80,  // 147: tube.v1.QueueAdminService.RedriveDead:output_type -> tube.v1.RedriveDeadResponse
+	82,  // 148: tube.v1.QueueAdminService.DropDead:output_type -> tube.v1.DropDeadResponse
+	84,  // 149: tube.v1.QueueAdminService.TraceMessage:output_type -> tube.v1.TraceMessageResponse
+	124, // [124:150] is the sub-list for method output_type
+	98,  // [98:124] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_tube_v1_queue_proto_init() }
@@ -6886,31 +6936,31 @@ func file_tube_v1_queue_proto_init() {
 		(*ConsumeResponse_Results)(nil),
 		(*ConsumeResponse_Inquiry)(nil),
 	}
-	file_tube_v1_queue_proto_msgTypes[34].OneofWrappers = []any{}
-	file_tube_v1_queue_proto_msgTypes[35].OneofWrappers = []any{
+	file_tube_v1_queue_proto_msgTypes[35].OneofWrappers = []any{}
+	file_tube_v1_queue_proto_msgTypes[36].OneofWrappers = []any{
 		(*Position_Start)(nil),
 		(*Position_End)(nil),
 		(*Position_Time)(nil),
 		(*Position_Offset)(nil),
 	}
-	file_tube_v1_queue_proto_msgTypes[65].OneofWrappers = []any{}
-	file_tube_v1_queue_proto_msgTypes[66].OneofWrappers = []any{
+	file_tube_v1_queue_proto_msgTypes[66].OneofWrappers = []any{}
+	file_tube_v1_queue_proto_msgTypes[67].OneofWrappers = []any{
 		(*MessageRef_At)(nil),
 		(*MessageRef_Id)(nil),
 	}
-	file_tube_v1_queue_proto_msgTypes[70].OneofWrappers = []any{
+	file_tube_v1_queue_proto_msgTypes[71].OneofWrappers = []any{
 		(*RescheduleDelayedRequest_Delay)(nil),
 		(*RescheduleDelayedRequest_DeliverAt)(nil),
 	}
-	file_tube_v1_queue_proto_msgTypes[74].OneofWrappers = []any{}
-	file_tube_v1_queue_proto_msgTypes[81].OneofWrappers = []any{}
+	file_tube_v1_queue_proto_msgTypes[75].OneofWrappers = []any{}
+	file_tube_v1_queue_proto_msgTypes[82].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tube_v1_queue_proto_rawDesc), len(file_tube_v1_queue_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   86,
+			NumMessages:   87,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
