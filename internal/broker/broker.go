@@ -12,6 +12,7 @@ import (
 
 	"github.com/tube-mq/tube/internal/commitlog"
 	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
 	"github.com/tube-mq/tube/internal/vfs"
@@ -37,6 +38,10 @@ type Config struct {
 	MaxProducers      int           // remembered per partition: 50,000
 
 	Queues QueueHooks
+
+	// Elapsed is how long the process has been running, by a clock that nobody sets:
+	// measured from New.
+	Elapsed func() time.Duration
 
 	// Passive: nothing is done in the background, for simulation; see passive.go.
 	Passive bool
@@ -65,6 +70,10 @@ func (c *Config) setDefaults() {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
+	if c.Elapsed == nil {
+		started := time.Now()
+		c.Elapsed = func() time.Duration { return time.Since(started) }
+	}
 	if c.OnFail == nil {
 		c.OnFail = func(err error) { panic(err) }
 	}
@@ -79,17 +88,16 @@ const (
 
 // Broker hosts partitions. Safe for use by many goroutines.
 type Broker struct {
-	cfg     Config
-	clock   func() time.Time
-	limits  record.Limits
-	flusher *flusher
-	files   *commitlog.OpenFiles // of all logs, for readers
-	full    atomic.Pointer[diskState]
-	room    atomic.Int64 // bytes that may be admitted before the disk must be looked at
-	metrics counters
-	// retention is the clock that retention goes by; started is when the broker did.
-	retention retentionClock
-	started   time.Time
+	cfg       Config
+	clock     func() time.Time
+	limits    record.Limits
+	flusher   *flusher
+	files     *commitlog.OpenFiles // of all logs, for readers
+	full      atomic.Pointer[diskState]
+	room      atomic.Int64 // bytes that may be admitted before the disk must be looked at
+	metrics   counters
+	queues    *queues
+	retention retentionClock // the clock that retention goes by
 
 	mu         sync.RWMutex
 	partitions map[record.TopicPartition]*Partition
@@ -120,8 +128,9 @@ func New(cfg Config) (*Broker, error) {
 		cfg: cfg, clock: cfg.Clock, limits: cfg.Limits,
 		flusher:    newFlusher(cfg.FlushBytes, cfg.TailBudgetBytes),
 		files:      commitlog.NewOpenFiles(maxOpenFiles, maxIndexBytes),
-		partitions: map[record.TopicPartition]*Partition{}, started: time.Now(),
+		partitions: map[record.TopicPartition]*Partition{},
 	}
+	b.queues = newQueues(b)
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop = cancel
 	if cfg.Passive {
@@ -138,6 +147,7 @@ func New(cfg Config) (*Broker, error) {
 func (b *Broker) Stop() {
 	b.stop()
 	b.flusher.stop()
+	b.queues.stop()
 	b.done.Wait()
 }
 
@@ -150,7 +160,7 @@ func (b *Broker) Partition(id record.TopicPartition) (*Partition, bool) {
 }
 
 // running is how long the broker has been up, by the monotonic clock.
-func (b *Broker) running() time.Duration { return time.Since(b.started) }
+func (b *Broker) running() time.Duration { return b.cfg.Elapsed() }
 
 // Waiting returns nil if every hosted partition is led by somebody or out of
 // service. Else w is woken when one of those that are not changes; stop ends that.
@@ -196,6 +206,7 @@ func (b *Broker) Host(t *meta.Topic, n record.Partition) error {
 	b.mu.Lock()
 	b.partitions[id] = p
 	b.mu.Unlock()
+	b.queues.hosted(p)
 	return nil
 }
 
@@ -222,7 +233,8 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 	p.setPeers(&place)
 	spec.Peers = *p.peers.Load()
 	p.config.Store(&t.Config)
-	m := &machine{p: p, producers: newProducers(b.cfg.MaxProducers, b.cfg.ProducerExpiry.Milliseconds())}
+	p.queue = newQueueLog(p)
+	m := &machine{p: p, producers: newProducers(b.cfg.MaxProducers, b.cfg.ProducerExpiry.Milliseconds()), queues: queue.NewState()}
 	p.machine, spec.Machine = m, m
 	if b.cfg.Copier != nil {
 		spec.Fetch = p.fetch
@@ -306,6 +318,7 @@ func (b *Broker) Unhost(id record.TopicPartition, group record.Group) error {
 			return err
 		}
 		p.wake()
+		b.queues.unhosted(p)
 	}
 	return commitlog.Discard(b.cfg.FS, path.Join(b.cfg.Dir, id.String()))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tube-mq/tube/internal/commitlog"
 	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
 )
@@ -38,6 +39,7 @@ type Partition struct {
 	watchers map[Watcher]int
 
 	flush flushState
+	queue *queueLog
 	// ahead is the offset up to which a copy has brought batches that the machine
 	// may not know of yet; see fetch.
 	ahead atomic.Int64
@@ -74,17 +76,21 @@ func (p *Partition) Produce(req ProduceRequest, done func(ProduceResult)) {
 		done(ProduceResult{BaseOffset: -1, LogAppendTimeMillis: -1, LogStart: -1, Err: err})
 		return
 	}
-	if req.Buf != nil {
+	proposal := replica.Proposal{Data: req.Batch, Buf: req.Buf, Sum: sum, SumFrom: record.ChecksummedFrom}
+	if a := p.annexeOf(req.Batch); a != nil {
+		proposal = replica.Proposal{Data: annexed(req.Batch, a, p.broker.clock().UnixMilli())}
+	} else if req.Buf != nil {
 		req.Buf.Retain()
 	}
-	p.group.Propose(replica.Proposal{Data: req.Batch, Buf: req.Buf, Sum: sum, SumFrom: record.ChecksummedFrom, Done: func(result any, err error) {
+	proposal.Done = func(result any, err error) {
 		if err != nil {
 			done(ProduceResult{BaseOffset: -1, LogAppendTimeMillis: -1, LogStart: -1, Err: proposalError(err)})
 			return
 		}
 		r := result.(produced)
 		done(ProduceResult{BaseOffset: r.base, LogAppendTimeMillis: r.stampMillis, LogStart: r.start, Err: r.err})
-	}})
+	}
+	p.group.Propose(proposal)
 }
 
 // admit decides whether a batch may be proposed, makes it an entry, and returns
@@ -336,9 +342,10 @@ func (p *Partition) skip(to record.Offset) error {
 }
 
 // applied is called after a run of entries.
-func (p *Partition) applied() {
+func (p *Partition) applied(fired []record.Offset, lost []queue.Lost) {
 	p.broker.flusher.offer(p)
 	p.wake()
+	p.queue.applied(fired, lost)
 	p.bound()
 }
 
@@ -350,5 +357,6 @@ func (p *Partition) startMoved(to record.Offset) {
 
 func (p *Partition) led(s replica.Status) {
 	p.wake()
+	p.queue.led()
 	p.broker.led(p, s)
 }
