@@ -250,7 +250,7 @@ func (g *queueGroup) trim(p *Partition) {
 }
 
 func (g *queueGroup) ask(d *desk, a queue.Ask) {
-	answer := func(l queue.Lease, how queue.Answering) {
+	answer := func(l queue.Lease, how queue.Answer) {
 		g.post(func() {
 			if !d.closed {
 				d.Answer(g.q.nowMillis(), l, how)

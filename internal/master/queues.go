@@ -52,13 +52,16 @@ func (m *Master) CreateQueueGroup(ctx context.Context, name, topic string, s que
 		}
 	}
 	// The machine decides; this is so that no topic is made for what will be refused.
-	if err := checkQueue(im, t, s); err != nil && !(own && errors.Is(err, meta.ErrUnknownTopic)) {
+	if err := checkQueue(im, name, t, s); err != nil && !(own && errors.Is(err, meta.ErrUnknownTopic)) {
 		return nil, err
 	}
 	if own && im.Topic(s.DeadLetter) == nil {
 		if err := m.createDeadLetters(ctx, t, s.DeadLetter); err != nil {
 			return nil, err
 		}
+	}
+	if err := m.keepDeadLetters(ctx, s.DeadLetter); err != nil {
+		return nil, err
 	}
 	res, err := m.propose(ctx, meta.CreateQueueGroup(m.cfg.Now(), name, t.ID, s))
 	if err != nil {
@@ -88,13 +91,36 @@ func (m *Master) createDeadLetters(ctx context.Context, t *meta.Topic, name stri
 	return nil
 }
 
-func checkQueue(im *meta.Image, t *meta.Topic, s queue.Settings) error {
+// keepDeadLetters makes the queue group that knows which dead letters of a topic were
+// not looked after yet. It has the topic's name, and nothing in it dies.
+func (m *Master) keepDeadLetters(ctx context.Context, topic string) error {
+	im := m.cfg.Image()
+	t, g := im.Topic(topic), im.QueueGroup(topic)
+	switch {
+	case t == nil || g != nil && g.Topic == t.ID:
+		return nil // refused later, or there
+	case g != nil:
+		return fmt.Errorf("%w: dead_letter can be a topic whose name no queue group of another topic has; there is one called %s", queue.ErrInvalidSetting, topic)
+	}
+	s := queue.DefaultSettings()
+	s.StartAtMillis, s.MaxAttempts = queue.StartAtStart, maxDeadAttempts
+	_, err := m.propose(ctx, meta.CreateQueueGroup(m.cfg.Now(), topic, t.ID, s))
+	if errors.Is(err, meta.ErrQueueGroupExists) {
+		return nil // somebody else was quicker
+	}
+	return err
+}
+
+// maxDeadAttempts is how often a dead letter may fail when it is taken as a message.
+const maxDeadAttempts = 1000
+
+func checkQueue(im *meta.Image, name string, t *meta.Topic, s queue.Settings) error {
 	if s.Filter != "" {
 		if _, err := filter.Compile(s.Filter); err != nil {
 			return fmt.Errorf("%w: %w", queue.ErrInvalidFilter, err)
 		}
 	}
-	return im.CheckQueueSettings(t, s)
+	return im.CheckQueueSettings(name, t, s)
 }
 
 // UpdateQueueGroup has change change a group's settings. It is called again if
@@ -120,7 +146,7 @@ func (m *Master) updateQueue(ctx context.Context, name string, change func(*queu
 	if err := change(&s); err != nil {
 		return nil, err
 	}
-	if err := checkQueue(im, im.Topics[g.Topic], s); err != nil {
+	if err := checkQueue(im, g.Name, im.Topics[g.Topic], s); err != nil {
 		return nil, err
 	}
 	res, err := m.propose(ctx, meta.UpdateQueueGroup(m.cfg.Now(), g.ID, g.Version, s))

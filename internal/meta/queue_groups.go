@@ -27,7 +27,7 @@ func (m *Machine) createQueueGroup(im *Image, now time.Time, c *metapb.CreateQue
 		return Result{Err: err}
 	}
 	g := &QueueGroup{ID: im.LastQueueGroup + 1, Name: name, Topic: t.ID, Settings: queueSettingsFromPB(c.GetSettings()), Created: now, Version: im.Index}
-	if err := im.CheckQueueSettings(t, g.Settings); err != nil {
+	if err := im.CheckQueueSettings(name, t, g.Settings); err != nil {
 		return Result{Err: err}
 	}
 	im.LastQueueGroup = g.ID
@@ -39,11 +39,13 @@ func (m *Machine) createQueueGroup(im *Image, now time.Time, c *metapb.CreateQue
 // CheckQueueSettings tells whether a group of a topic can have these settings, but
 // for whether its filter compiles: that is not for a replicated machine to say, as
 // another version may see it differently. Errors: queue.ErrInvalidSetting, ErrUnknownTopic.
-func (im *Image) CheckQueueSettings(t *Topic, s queue.Settings) error {
+func (im *Image) CheckQueueSettings(name string, t *Topic, s queue.Settings) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
 	switch {
+	case s.DeadLetter == "" && name == t.Name:
+		// It keeps the topic's dead letters: what fails too often stays.
 	case s.DeadLetter == "":
 		return fmt.Errorf("%w: dead_letter is empty; it is a topic's name", queue.ErrInvalidSetting)
 	case s.DeadLetter == t.Name:
@@ -64,7 +66,7 @@ func (m *Machine) updateQueueGroup(im *Image, now time.Time, c *metapb.UpdateQue
 	}
 	g := *old
 	g.Settings, g.Version = queueSettingsFromPB(c.GetSettings()), im.Index
-	if err := im.CheckQueueSettings(im.Topics[g.Topic], g.Settings); err != nil {
+	if err := im.CheckQueueSettings(g.Name, im.Topics[g.Topic], g.Settings); err != nil {
 		return Result{Err: err}
 	}
 	if err := checkQueueStays(old.Settings, g.Settings); err != nil {

@@ -15,7 +15,7 @@ func (n *Node) serveHTTP() error {
 	n.metrics = metrics.New(n.version, n.id().Node)
 	n.http = rpc.New(rpc.Config{
 		Self:    rpc.Self{Node: n.id().Node, Version: n.version, Started: n.started},
-		Cluster: cluster{n}, Events: n.meta, Operator: n.operator,
+		Cluster: cluster{n}, Events: n.meta, Operator: n.operator, Queues: n.queueBackend,
 		Ready: func() error {
 			if !n.ready.Load() {
 				return errStarting

@@ -166,11 +166,11 @@ func pendingToPB(p *queue.Pending) *tubev1.PendingMessage {
 }
 
 func listDelayed(p *broker.Partition, from record.Offset, limit int, r *peerv1.QueueListResponse) error {
-	list, total, err := p.QueueDelayed(from, limit)
+	list, err := p.QueueDelayed(from, limit)
 	if err != nil {
 		return err
 	}
-	r.Total = int64(total)
+	r.Total = int64(p.QueueDelayedCount())
 	for _, d := range list {
 		m := &tubev1.DelayedMessage{Partition: int32(p.ID().Partition), Offset: int64(d.Offset), DeliverAt: stamp(d.DueMillis)}
 		if msg, err := p.QueueMessage(d.Offset); err == nil {
@@ -330,18 +330,18 @@ func (s queueService) change(ctx context.Context, m *peerv1.QueueChangeRequest, 
 	g := queue.GroupID(m.GetGroup())
 	switch c := m.GetChange().(type) {
 	case *peerv1.QueueChangeRequest_Seek:
-		to, err := p.QueueSeek(ctx, g, broker.QueueTo{Offset: record.Offset(c.Seek.GetOffset()), TimeMillis: c.Seek.GetAtMillis()})
-		r.Offset = int64(to)
+		err := p.QueueSeek(ctx, g, broker.QueueTo{Offset: record.Offset(c.Seek.GetOffset()), TimeMillis: c.Seek.GetAtMillis()})
+		r.Offset = int64(p.QueueCounts(g).Floor)
 		return err
 	case *peerv1.QueueChangeRequest_Purge:
-		r.Count, err = p.QueuePurge(ctx, g)
-		return err
+		r.Count = p.QueueCounts(g).Backlog
+		return p.QueuePurge(ctx, g)
 	case *peerv1.QueueChangeRequest_Reschedule:
 		offsets := make([]record.Offset, len(c.Reschedule.GetOffsets()))
 		for i, o := range c.Reschedule.GetOffsets() {
 			offsets[i] = record.Offset(o)
 		}
-		for _, err := range p.QueueReschedule(ctx, offsets, c.Reschedule.GetAtMillis()) {
+		for _, err := range reschedule(ctx, p, offsets, c.Reschedule.GetAtMillis()) {
 			f := failureToPB(err)
 			if err == nil {
 				f = &peerv1.QueueFailure{}
@@ -351,4 +351,18 @@ func (s queueService) change(ctx context.Context, m *peerv1.QueueChangeRequest, 
 		return nil
 	}
 	return fmt.Errorf("%w: what is to be changed", queue.ErrInvalidSetting)
+}
+
+// reschedule cancels at 0.
+func reschedule(ctx context.Context, p *broker.Partition, offsets []record.Offset, atMillis int64) []error {
+	if atMillis == 0 {
+		return queueErrors(p.QueueCancel(ctx, offsets))
+	}
+	errs := make([]error, len(offsets))
+	for i, o := range offsets {
+		if err := p.QueueReschedule(ctx, o, atMillis); err != nil {
+			errs[i] = queueError(err)
+		}
+	}
+	return errs
 }

@@ -75,7 +75,103 @@ func (x QueueListRequest_What) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use QueueListRequest_What.Descriptor instead.
 func (QueueListRequest_What) EnumDescriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{2, 0}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{4, 0}
+}
+
+type QueueBeginRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint64                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Of            *QueuePartition        `protobuf:"bytes,2,opt,name=of,proto3" json:"of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueBeginRequest) Reset() {
+	*x = QueueBeginRequest{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueBeginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueBeginRequest) ProtoMessage() {}
+
+func (x *QueueBeginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueBeginRequest.ProtoReflect.Descriptor instead.
+func (*QueueBeginRequest) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *QueueBeginRequest) GetGroup() uint64 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *QueueBeginRequest) GetOf() *QueuePartition {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+type QueueBeginResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Failure       *QueueFailure          `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueBeginResponse) Reset() {
+	*x = QueueBeginResponse{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueBeginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueBeginResponse) ProtoMessage() {}
+
+func (x *QueueBeginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueBeginResponse.ProtoReflect.Descriptor instead.
+func (*QueueBeginResponse) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *QueueBeginResponse) GetFailure() *QueueFailure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
 }
 
 type QueueProgressRequest struct {
@@ -88,7 +184,7 @@ type QueueProgressRequest struct {
 
 func (x *QueueProgressRequest) Reset() {
 	*x = QueueProgressRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[0]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -100,7 +196,7 @@ func (x *QueueProgressRequest) String() string {
 func (*QueueProgressRequest) ProtoMessage() {}
 
 func (x *QueueProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[0]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -113,7 +209,7 @@ func (x *QueueProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueProgressRequest.ProtoReflect.Descriptor instead.
 func (*QueueProgressRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{0}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *QueueProgressRequest) GetGroup() uint64 {
@@ -141,7 +237,7 @@ type QueueProgressResponse struct {
 
 func (x *QueueProgressResponse) Reset() {
 	*x = QueueProgressResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[1]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -153,7 +249,7 @@ func (x *QueueProgressResponse) String() string {
 func (*QueueProgressResponse) ProtoMessage() {}
 
 func (x *QueueProgressResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[1]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -166,7 +262,7 @@ func (x *QueueProgressResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueProgressResponse.ProtoReflect.Descriptor instead.
 func (*QueueProgressResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{1}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *QueueProgressResponse) GetFailure() *QueueFailure {
@@ -204,7 +300,7 @@ type QueueListRequest struct {
 
 func (x *QueueListRequest) Reset() {
 	*x = QueueListRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[2]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -216,7 +312,7 @@ func (x *QueueListRequest) String() string {
 func (*QueueListRequest) ProtoMessage() {}
 
 func (x *QueueListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[2]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -229,7 +325,7 @@ func (x *QueueListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueListRequest.ProtoReflect.Descriptor instead.
 func (*QueueListRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{2}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *QueueListRequest) GetWhat() QueueListRequest_What {
@@ -288,7 +384,7 @@ type QueueListResponse struct {
 
 func (x *QueueListResponse) Reset() {
 	*x = QueueListResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[3]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -300,7 +396,7 @@ func (x *QueueListResponse) String() string {
 func (*QueueListResponse) ProtoMessage() {}
 
 func (x *QueueListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[3]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -313,7 +409,7 @@ func (x *QueueListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueListResponse.ProtoReflect.Descriptor instead.
 func (*QueueListResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{3}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *QueueListResponse) GetFailure() *QueueFailure {
@@ -373,7 +469,7 @@ type QueueMessage struct {
 
 func (x *QueueMessage) Reset() {
 	*x = QueueMessage{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[4]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -385,7 +481,7 @@ func (x *QueueMessage) String() string {
 func (*QueueMessage) ProtoMessage() {}
 
 func (x *QueueMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[4]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -398,7 +494,7 @@ func (x *QueueMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueMessage.ProtoReflect.Descriptor instead.
 func (*QueueMessage) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{4}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *QueueMessage) GetOffset() int64 {
@@ -461,7 +557,7 @@ type QueueTraceRequest struct {
 
 func (x *QueueTraceRequest) Reset() {
 	*x = QueueTraceRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[5]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -473,7 +569,7 @@ func (x *QueueTraceRequest) String() string {
 func (*QueueTraceRequest) ProtoMessage() {}
 
 func (x *QueueTraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[5]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -486,7 +582,7 @@ func (x *QueueTraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueTraceRequest.ProtoReflect.Descriptor instead.
 func (*QueueTraceRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{5}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QueueTraceRequest) GetOf() *QueuePartition {
@@ -520,7 +616,7 @@ type QueueTraceResponse struct {
 
 func (x *QueueTraceResponse) Reset() {
 	*x = QueueTraceResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[6]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +628,7 @@ func (x *QueueTraceResponse) String() string {
 func (*QueueTraceResponse) ProtoMessage() {}
 
 func (x *QueueTraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[6]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +641,7 @@ func (x *QueueTraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueTraceResponse.ProtoReflect.Descriptor instead.
 func (*QueueTraceResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{6}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *QueueTraceResponse) GetFailure() *QueueFailure {
@@ -578,7 +674,7 @@ type QueueChangeRequest struct {
 
 func (x *QueueChangeRequest) Reset() {
 	*x = QueueChangeRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[7]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +686,7 @@ func (x *QueueChangeRequest) String() string {
 func (*QueueChangeRequest) ProtoMessage() {}
 
 func (x *QueueChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[7]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +699,7 @@ func (x *QueueChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueChangeRequest.ProtoReflect.Descriptor instead.
 func (*QueueChangeRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{7}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *QueueChangeRequest) GetOf() *QueuePartition {
@@ -686,7 +782,7 @@ type QueueSeek struct {
 
 func (x *QueueSeek) Reset() {
 	*x = QueueSeek{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[8]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +794,7 @@ func (x *QueueSeek) String() string {
 func (*QueueSeek) ProtoMessage() {}
 
 func (x *QueueSeek) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[8]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +807,7 @@ func (x *QueueSeek) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSeek.ProtoReflect.Descriptor instead.
 func (*QueueSeek) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{8}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *QueueSeek) GetOffset() int64 {
@@ -736,7 +832,7 @@ type QueuePurge struct {
 
 func (x *QueuePurge) Reset() {
 	*x = QueuePurge{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[9]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +844,7 @@ func (x *QueuePurge) String() string {
 func (*QueuePurge) ProtoMessage() {}
 
 func (x *QueuePurge) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[9]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +857,7 @@ func (x *QueuePurge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuePurge.ProtoReflect.Descriptor instead.
 func (*QueuePurge) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{9}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{11}
 }
 
 type QueueReschedule struct {
@@ -774,7 +870,7 @@ type QueueReschedule struct {
 
 func (x *QueueReschedule) Reset() {
 	*x = QueueReschedule{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[10]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +882,7 @@ func (x *QueueReschedule) String() string {
 func (*QueueReschedule) ProtoMessage() {}
 
 func (x *QueueReschedule) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[10]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +895,7 @@ func (x *QueueReschedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueReschedule.ProtoReflect.Descriptor instead.
 func (*QueueReschedule) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{10}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *QueueReschedule) GetOffsets() []int64 {
@@ -828,7 +924,7 @@ type QueueChangeResponse struct {
 
 func (x *QueueChangeResponse) Reset() {
 	*x = QueueChangeResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[11]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +936,7 @@ func (x *QueueChangeResponse) String() string {
 func (*QueueChangeResponse) ProtoMessage() {}
 
 func (x *QueueChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[11]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +949,7 @@ func (x *QueueChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueChangeResponse.ProtoReflect.Descriptor instead.
 func (*QueueChangeResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{11}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *QueueChangeResponse) GetFailure() *QueueFailure {
@@ -894,7 +990,7 @@ type QueuePartition struct {
 
 func (x *QueuePartition) Reset() {
 	*x = QueuePartition{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[12]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1002,7 @@ func (x *QueuePartition) String() string {
 func (*QueuePartition) ProtoMessage() {}
 
 func (x *QueuePartition) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[12]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1015,7 @@ func (x *QueuePartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuePartition.ProtoReflect.Descriptor instead.
 func (*QueuePartition) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{12}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QueuePartition) GetTopic() []byte {
@@ -947,7 +1043,7 @@ type QueueFailure struct {
 
 func (x *QueueFailure) Reset() {
 	*x = QueueFailure{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1055,7 @@ func (x *QueueFailure) String() string {
 func (*QueueFailure) ProtoMessage() {}
 
 func (x *QueueFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1068,7 @@ func (x *QueueFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFailure.ProtoReflect.Descriptor instead.
 func (*QueueFailure) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{13}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *QueueFailure) GetKind() int32 {
@@ -999,7 +1095,7 @@ type QueueHeader struct {
 
 func (x *QueueHeader) Reset() {
 	*x = QueueHeader{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1107,7 @@ func (x *QueueHeader) String() string {
 func (*QueueHeader) ProtoMessage() {}
 
 func (x *QueueHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1120,7 @@ func (x *QueueHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueHeader.ProtoReflect.Descriptor instead.
 func (*QueueHeader) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{14}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *QueueHeader) GetKey() string {
@@ -1055,7 +1151,7 @@ type QueueOutgoing struct {
 
 func (x *QueueOutgoing) Reset() {
 	*x = QueueOutgoing{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1163,7 @@ func (x *QueueOutgoing) String() string {
 func (*QueueOutgoing) ProtoMessage() {}
 
 func (x *QueueOutgoing) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1176,7 @@ func (x *QueueOutgoing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueOutgoing.ProtoReflect.Descriptor instead.
 func (*QueueOutgoing) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{15}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *QueueOutgoing) GetKey() []byte {
@@ -1135,7 +1231,7 @@ type QueueSendRequest struct {
 
 func (x *QueueSendRequest) Reset() {
 	*x = QueueSendRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1243,7 @@ func (x *QueueSendRequest) String() string {
 func (*QueueSendRequest) ProtoMessage() {}
 
 func (x *QueueSendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1256,7 @@ func (x *QueueSendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSendRequest.ProtoReflect.Descriptor instead.
 func (*QueueSendRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{16}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *QueueSendRequest) GetTo() *QueuePartition {
@@ -1187,7 +1283,7 @@ type QueueSendResponse struct {
 
 func (x *QueueSendResponse) Reset() {
 	*x = QueueSendResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1295,7 @@ func (x *QueueSendResponse) String() string {
 func (*QueueSendResponse) ProtoMessage() {}
 
 func (x *QueueSendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1308,7 @@ func (x *QueueSendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSendResponse.ProtoReflect.Descriptor instead.
 func (*QueueSendResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{17}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *QueueSendResponse) GetFailure() *QueueFailure {
@@ -1241,7 +1337,7 @@ type QueueSent struct {
 
 func (x *QueueSent) Reset() {
 	*x = QueueSent{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1349,7 @@ func (x *QueueSent) String() string {
 func (*QueueSent) ProtoMessage() {}
 
 func (x *QueueSent) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1362,7 @@ func (x *QueueSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSent.ProtoReflect.Descriptor instead.
 func (*QueueSent) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{18}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *QueueSent) GetOffset() int64 {
@@ -1310,7 +1406,7 @@ type QueueMember struct {
 
 func (x *QueueMember) Reset() {
 	*x = QueueMember{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1418,7 @@ func (x *QueueMember) String() string {
 func (*QueueMember) ProtoMessage() {}
 
 func (x *QueueMember) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1431,7 @@ func (x *QueueMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueMember.ProtoReflect.Descriptor instead.
 func (*QueueMember) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{19}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QueueMember) GetId() string {
@@ -1389,7 +1485,7 @@ type QueueReceiveRequest struct {
 
 func (x *QueueReceiveRequest) Reset() {
 	*x = QueueReceiveRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1497,7 @@ func (x *QueueReceiveRequest) String() string {
 func (*QueueReceiveRequest) ProtoMessage() {}
 
 func (x *QueueReceiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1510,7 @@ func (x *QueueReceiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueReceiveRequest.ProtoReflect.Descriptor instead.
 func (*QueueReceiveRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{20}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *QueueReceiveRequest) GetGroup() uint64 {
@@ -1476,7 +1572,7 @@ type QueueReceiveResponse struct {
 
 func (x *QueueReceiveResponse) Reset() {
 	*x = QueueReceiveResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1584,7 @@ func (x *QueueReceiveResponse) String() string {
 func (*QueueReceiveResponse) ProtoMessage() {}
 
 func (x *QueueReceiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1597,7 @@ func (x *QueueReceiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueReceiveResponse.ProtoReflect.Descriptor instead.
 func (*QueueReceiveResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{21}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QueueReceiveResponse) GetFailure() *QueueFailure {
@@ -1531,7 +1627,7 @@ type QueueLease struct {
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1639,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1652,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{22}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *QueueLease) GetPartition() int32 {
@@ -1610,7 +1706,7 @@ type QueueDelivery struct {
 
 func (x *QueueDelivery) Reset() {
 	*x = QueueDelivery{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1718,7 @@ func (x *QueueDelivery) String() string {
 func (*QueueDelivery) ProtoMessage() {}
 
 func (x *QueueDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1731,7 @@ func (x *QueueDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueDelivery.ProtoReflect.Descriptor instead.
 func (*QueueDelivery) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{23}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *QueueDelivery) GetLease() *QueueLease {
@@ -1703,7 +1799,7 @@ type QueueStopRequest struct {
 
 func (x *QueueStopRequest) Reset() {
 	*x = QueueStopRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +1811,7 @@ func (x *QueueStopRequest) String() string {
 func (*QueueStopRequest) ProtoMessage() {}
 
 func (x *QueueStopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +1824,7 @@ func (x *QueueStopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStopRequest.ProtoReflect.Descriptor instead.
 func (*QueueStopRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{24}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *QueueStopRequest) GetToken() uint64 {
@@ -1746,7 +1842,7 @@ type QueueStopResponse struct {
 
 func (x *QueueStopResponse) Reset() {
 	*x = QueueStopResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1854,7 @@ func (x *QueueStopResponse) String() string {
 func (*QueueStopResponse) ProtoMessage() {}
 
 func (x *QueueStopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1867,7 @@ func (x *QueueStopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStopResponse.ProtoReflect.Descriptor instead.
 func (*QueueStopResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{25}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{27}
 }
 
 type QueueSettleRequest struct {
@@ -1785,7 +1881,7 @@ type QueueSettleRequest struct {
 
 func (x *QueueSettleRequest) Reset() {
 	*x = QueueSettleRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1893,7 @@ func (x *QueueSettleRequest) String() string {
 func (*QueueSettleRequest) ProtoMessage() {}
 
 func (x *QueueSettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +1906,7 @@ func (x *QueueSettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettleRequest.ProtoReflect.Descriptor instead.
 func (*QueueSettleRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{26}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *QueueSettleRequest) GetGroup() uint64 {
@@ -1846,7 +1942,7 @@ type QueueSettlement struct {
 
 func (x *QueueSettlement) Reset() {
 	*x = QueueSettlement{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1954,7 @@ func (x *QueueSettlement) String() string {
 func (*QueueSettlement) ProtoMessage() {}
 
 func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1967,7 @@ func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettlement.ProtoReflect.Descriptor instead.
 func (*QueueSettlement) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{27}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *QueueSettlement) GetLease() *QueueLease {
@@ -1913,7 +2009,7 @@ type QueueSettleResponse struct {
 
 func (x *QueueSettleResponse) Reset() {
 	*x = QueueSettleResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2021,7 @@ func (x *QueueSettleResponse) String() string {
 func (*QueueSettleResponse) ProtoMessage() {}
 
 func (x *QueueSettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2034,7 @@ func (x *QueueSettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettleResponse.ProtoReflect.Descriptor instead.
 func (*QueueSettleResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{28}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *QueueSettleResponse) GetFailure() *QueueFailure {
@@ -1965,7 +2061,7 @@ type QueueInquireRequest struct {
 
 func (x *QueueInquireRequest) Reset() {
 	*x = QueueInquireRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2073,7 @@ func (x *QueueInquireRequest) String() string {
 func (*QueueInquireRequest) ProtoMessage() {}
 
 func (x *QueueInquireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2086,7 @@ func (x *QueueInquireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueInquireRequest.ProtoReflect.Descriptor instead.
 func (*QueueInquireRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{29}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *QueueInquireRequest) GetSession() string {
@@ -2017,7 +2113,7 @@ type QueueInquireResponse struct {
 
 func (x *QueueInquireResponse) Reset() {
 	*x = QueueInquireResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2125,7 @@ func (x *QueueInquireResponse) String() string {
 func (*QueueInquireResponse) ProtoMessage() {}
 
 func (x *QueueInquireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2138,7 @@ func (x *QueueInquireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueInquireResponse.ProtoReflect.Descriptor instead.
 func (*QueueInquireResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{30}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *QueueInquireResponse) GetAnswers() []uint32 {
@@ -2061,7 +2157,7 @@ type QueueGoneRequest struct {
 
 func (x *QueueGoneRequest) Reset() {
 	*x = QueueGoneRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2169,7 @@ func (x *QueueGoneRequest) String() string {
 func (*QueueGoneRequest) ProtoMessage() {}
 
 func (x *QueueGoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2182,7 @@ func (x *QueueGoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGoneRequest.ProtoReflect.Descriptor instead.
 func (*QueueGoneRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{31}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *QueueGoneRequest) GetSession() string {
@@ -2104,7 +2200,7 @@ type QueueGoneResponse struct {
 
 func (x *QueueGoneResponse) Reset() {
 	*x = QueueGoneResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2212,7 @@ func (x *QueueGoneResponse) String() string {
 func (*QueueGoneResponse) ProtoMessage() {}
 
 func (x *QueueGoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,14 +2225,19 @@ func (x *QueueGoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGoneResponse.ProtoReflect.Descriptor instead.
 func (*QueueGoneResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{32}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{34}
 }
 
 var File_tube_peer_v1_queue_proto protoreflect.FileDescriptor
 
 const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x18tube/peer/v1/queue.proto\x12\ftube.peer.v1\x1a\x13tube/v1/queue.proto\"B\n" +
+	"\x18tube/peer/v1/queue.proto\x12\ftube.peer.v1\x1a\x13tube/v1/queue.proto\"W\n" +
+	"\x11QueueBeginRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\x04R\x05group\x12,\n" +
+	"\x02of\x18\x02 \x01(\v2\x1c.tube.peer.v1.QueuePartitionR\x02of\"J\n" +
+	"\x12QueueBeginResponse\x124\n" +
+	"\afailure\x18\x01 \x01(\v2\x1a.tube.peer.v1.QueueFailureR\afailure\"B\n" +
 	"\x14QueueProgressRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\x04R\x05group\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\fR\x05topic\"\xb2\x01\n" +
@@ -2288,14 +2389,16 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\aanswers\x18\x01 \x03(\rR\aanswers\",\n" +
 	"\x10QueueGoneRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x13\n" +
-	"\x11QueueGoneResponse2\xcb\x06\n" +
+	"\x11QueueGoneResponse2\x9c\a\n" +
 	"\x10QueuePeerService\x12L\n" +
 	"\tQueueSend\x12\x1e.tube.peer.v1.QueueSendRequest\x1a\x1f.tube.peer.v1.QueueSendResponse\x12U\n" +
 	"\fQueueReceive\x12!.tube.peer.v1.QueueReceiveRequest\x1a\".tube.peer.v1.QueueReceiveResponse\x12L\n" +
 	"\tQueueStop\x12\x1e.tube.peer.v1.QueueStopRequest\x1a\x1f.tube.peer.v1.QueueStopResponse\x12R\n" +
 	"\vQueueSettle\x12 .tube.peer.v1.QueueSettleRequest\x1a!.tube.peer.v1.QueueSettleResponse\x12U\n" +
 	"\fQueueInquire\x12!.tube.peer.v1.QueueInquireRequest\x1a\".tube.peer.v1.QueueInquireResponse\x12L\n" +
-	"\tQueueGone\x12\x1e.tube.peer.v1.QueueGoneRequest\x1a\x1f.tube.peer.v1.QueueGoneResponse\x12X\n" +
+	"\tQueueGone\x12\x1e.tube.peer.v1.QueueGoneRequest\x1a\x1f.tube.peer.v1.QueueGoneResponse\x12O\n" +
+	"\n" +
+	"QueueBegin\x12\x1f.tube.peer.v1.QueueBeginRequest\x1a .tube.peer.v1.QueueBeginResponse\x12X\n" +
 	"\rQueueProgress\x12\".tube.peer.v1.QueueProgressRequest\x1a#.tube.peer.v1.QueueProgressResponse\x12L\n" +
 	"\tQueueList\x12\x1e.tube.peer.v1.QueueListRequest\x1a\x1f.tube.peer.v1.QueueListResponse\x12O\n" +
 	"\n" +
@@ -2315,110 +2418,116 @@ func file_tube_peer_v1_queue_proto_rawDescGZIP() []byte {
 }
 
 var file_tube_peer_v1_queue_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tube_peer_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_tube_peer_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_tube_peer_v1_queue_proto_goTypes = []any{
 	(QueueListRequest_What)(0),      // 0: tube.peer.v1.QueueListRequest.What
-	(*QueueProgressRequest)(nil),    // 1: tube.peer.v1.QueueProgressRequest
-	(*QueueProgressResponse)(nil),   // 2: tube.peer.v1.QueueProgressResponse
-	(*QueueListRequest)(nil),        // 3: tube.peer.v1.QueueListRequest
-	(*QueueListResponse)(nil),       // 4: tube.peer.v1.QueueListResponse
-	(*QueueMessage)(nil),            // 5: tube.peer.v1.QueueMessage
-	(*QueueTraceRequest)(nil),       // 6: tube.peer.v1.QueueTraceRequest
-	(*QueueTraceResponse)(nil),      // 7: tube.peer.v1.QueueTraceResponse
-	(*QueueChangeRequest)(nil),      // 8: tube.peer.v1.QueueChangeRequest
-	(*QueueSeek)(nil),               // 9: tube.peer.v1.QueueSeek
-	(*QueuePurge)(nil),              // 10: tube.peer.v1.QueuePurge
-	(*QueueReschedule)(nil),         // 11: tube.peer.v1.QueueReschedule
-	(*QueueChangeResponse)(nil),     // 12: tube.peer.v1.QueueChangeResponse
-	(*QueuePartition)(nil),          // 13: tube.peer.v1.QueuePartition
-	(*QueueFailure)(nil),            // 14: tube.peer.v1.QueueFailure
-	(*QueueHeader)(nil),             // 15: tube.peer.v1.QueueHeader
-	(*QueueOutgoing)(nil),           // 16: tube.peer.v1.QueueOutgoing
-	(*QueueSendRequest)(nil),        // 17: tube.peer.v1.QueueSendRequest
-	(*QueueSendResponse)(nil),       // 18: tube.peer.v1.QueueSendResponse
-	(*QueueSent)(nil),               // 19: tube.peer.v1.QueueSent
-	(*QueueMember)(nil),             // 20: tube.peer.v1.QueueMember
-	(*QueueReceiveRequest)(nil),     // 21: tube.peer.v1.QueueReceiveRequest
-	(*QueueReceiveResponse)(nil),    // 22: tube.peer.v1.QueueReceiveResponse
-	(*QueueLease)(nil),              // 23: tube.peer.v1.QueueLease
-	(*QueueDelivery)(nil),           // 24: tube.peer.v1.QueueDelivery
-	(*QueueStopRequest)(nil),        // 25: tube.peer.v1.QueueStopRequest
-	(*QueueStopResponse)(nil),       // 26: tube.peer.v1.QueueStopResponse
-	(*QueueSettleRequest)(nil),      // 27: tube.peer.v1.QueueSettleRequest
-	(*QueueSettlement)(nil),         // 28: tube.peer.v1.QueueSettlement
-	(*QueueSettleResponse)(nil),     // 29: tube.peer.v1.QueueSettleResponse
-	(*QueueInquireRequest)(nil),     // 30: tube.peer.v1.QueueInquireRequest
-	(*QueueInquireResponse)(nil),    // 31: tube.peer.v1.QueueInquireResponse
-	(*QueueGoneRequest)(nil),        // 32: tube.peer.v1.QueueGoneRequest
-	(*QueueGoneResponse)(nil),       // 33: tube.peer.v1.QueueGoneResponse
-	(*v1.QueueProgress)(nil),        // 34: tube.v1.QueueProgress
-	(*v1.QueueCause)(nil),           // 35: tube.v1.QueueCause
-	(*v1.PendingMessage)(nil),       // 36: tube.v1.PendingMessage
-	(*v1.DelayedMessage)(nil),       // 37: tube.v1.DelayedMessage
-	(*v1.TraceMessageResponse)(nil), // 38: tube.v1.TraceMessageResponse
+	(*QueueBeginRequest)(nil),       // 1: tube.peer.v1.QueueBeginRequest
+	(*QueueBeginResponse)(nil),      // 2: tube.peer.v1.QueueBeginResponse
+	(*QueueProgressRequest)(nil),    // 3: tube.peer.v1.QueueProgressRequest
+	(*QueueProgressResponse)(nil),   // 4: tube.peer.v1.QueueProgressResponse
+	(*QueueListRequest)(nil),        // 5: tube.peer.v1.QueueListRequest
+	(*QueueListResponse)(nil),       // 6: tube.peer.v1.QueueListResponse
+	(*QueueMessage)(nil),            // 7: tube.peer.v1.QueueMessage
+	(*QueueTraceRequest)(nil),       // 8: tube.peer.v1.QueueTraceRequest
+	(*QueueTraceResponse)(nil),      // 9: tube.peer.v1.QueueTraceResponse
+	(*QueueChangeRequest)(nil),      // 10: tube.peer.v1.QueueChangeRequest
+	(*QueueSeek)(nil),               // 11: tube.peer.v1.QueueSeek
+	(*QueuePurge)(nil),              // 12: tube.peer.v1.QueuePurge
+	(*QueueReschedule)(nil),         // 13: tube.peer.v1.QueueReschedule
+	(*QueueChangeResponse)(nil),     // 14: tube.peer.v1.QueueChangeResponse
+	(*QueuePartition)(nil),          // 15: tube.peer.v1.QueuePartition
+	(*QueueFailure)(nil),            // 16: tube.peer.v1.QueueFailure
+	(*QueueHeader)(nil),             // 17: tube.peer.v1.QueueHeader
+	(*QueueOutgoing)(nil),           // 18: tube.peer.v1.QueueOutgoing
+	(*QueueSendRequest)(nil),        // 19: tube.peer.v1.QueueSendRequest
+	(*QueueSendResponse)(nil),       // 20: tube.peer.v1.QueueSendResponse
+	(*QueueSent)(nil),               // 21: tube.peer.v1.QueueSent
+	(*QueueMember)(nil),             // 22: tube.peer.v1.QueueMember
+	(*QueueReceiveRequest)(nil),     // 23: tube.peer.v1.QueueReceiveRequest
+	(*QueueReceiveResponse)(nil),    // 24: tube.peer.v1.QueueReceiveResponse
+	(*QueueLease)(nil),              // 25: tube.peer.v1.QueueLease
+	(*QueueDelivery)(nil),           // 26: tube.peer.v1.QueueDelivery
+	(*QueueStopRequest)(nil),        // 27: tube.peer.v1.QueueStopRequest
+	(*QueueStopResponse)(nil),       // 28: tube.peer.v1.QueueStopResponse
+	(*QueueSettleRequest)(nil),      // 29: tube.peer.v1.QueueSettleRequest
+	(*QueueSettlement)(nil),         // 30: tube.peer.v1.QueueSettlement
+	(*QueueSettleResponse)(nil),     // 31: tube.peer.v1.QueueSettleResponse
+	(*QueueInquireRequest)(nil),     // 32: tube.peer.v1.QueueInquireRequest
+	(*QueueInquireResponse)(nil),    // 33: tube.peer.v1.QueueInquireResponse
+	(*QueueGoneRequest)(nil),        // 34: tube.peer.v1.QueueGoneRequest
+	(*QueueGoneResponse)(nil),       // 35: tube.peer.v1.QueueGoneResponse
+	(*v1.QueueProgress)(nil),        // 36: tube.v1.QueueProgress
+	(*v1.QueueCause)(nil),           // 37: tube.v1.QueueCause
+	(*v1.PendingMessage)(nil),       // 38: tube.v1.PendingMessage
+	(*v1.DelayedMessage)(nil),       // 39: tube.v1.DelayedMessage
+	(*v1.TraceMessageResponse)(nil), // 40: tube.v1.TraceMessageResponse
 }
 var file_tube_peer_v1_queue_proto_depIdxs = []int32{
-	14, // 0: tube.peer.v1.QueueProgressResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	34, // 1: tube.peer.v1.QueueProgressResponse.partitions:type_name -> tube.v1.QueueProgress
-	35, // 2: tube.peer.v1.QueueProgressResponse.causes:type_name -> tube.v1.QueueCause
-	0,  // 3: tube.peer.v1.QueueListRequest.what:type_name -> tube.peer.v1.QueueListRequest.What
-	13, // 4: tube.peer.v1.QueueListRequest.of:type_name -> tube.peer.v1.QueuePartition
-	14, // 5: tube.peer.v1.QueueListResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	36, // 6: tube.peer.v1.QueueListResponse.pending:type_name -> tube.v1.PendingMessage
-	37, // 7: tube.peer.v1.QueueListResponse.delayed:type_name -> tube.v1.DelayedMessage
-	5,  // 8: tube.peer.v1.QueueListResponse.messages:type_name -> tube.peer.v1.QueueMessage
-	15, // 9: tube.peer.v1.QueueMessage.headers:type_name -> tube.peer.v1.QueueHeader
-	13, // 10: tube.peer.v1.QueueTraceRequest.of:type_name -> tube.peer.v1.QueuePartition
-	14, // 11: tube.peer.v1.QueueTraceResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	38, // 12: tube.peer.v1.QueueTraceResponse.trace:type_name -> tube.v1.TraceMessageResponse
-	13, // 13: tube.peer.v1.QueueChangeRequest.of:type_name -> tube.peer.v1.QueuePartition
-	9,  // 14: tube.peer.v1.QueueChangeRequest.seek:type_name -> tube.peer.v1.QueueSeek
-	10, // 15: tube.peer.v1.QueueChangeRequest.purge:type_name -> tube.peer.v1.QueuePurge
-	11, // 16: tube.peer.v1.QueueChangeRequest.reschedule:type_name -> tube.peer.v1.QueueReschedule
-	14, // 17: tube.peer.v1.QueueChangeResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	14, // 18: tube.peer.v1.QueueChangeResponse.results:type_name -> tube.peer.v1.QueueFailure
-	15, // 19: tube.peer.v1.QueueOutgoing.headers:type_name -> tube.peer.v1.QueueHeader
-	13, // 20: tube.peer.v1.QueueSendRequest.to:type_name -> tube.peer.v1.QueuePartition
-	16, // 21: tube.peer.v1.QueueSendRequest.messages:type_name -> tube.peer.v1.QueueOutgoing
-	14, // 22: tube.peer.v1.QueueSendResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	19, // 23: tube.peer.v1.QueueSendResponse.sent:type_name -> tube.peer.v1.QueueSent
-	14, // 24: tube.peer.v1.QueueSent.failure:type_name -> tube.peer.v1.QueueFailure
-	20, // 25: tube.peer.v1.QueueReceiveRequest.member:type_name -> tube.peer.v1.QueueMember
-	14, // 26: tube.peer.v1.QueueReceiveResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	24, // 27: tube.peer.v1.QueueReceiveResponse.deliveries:type_name -> tube.peer.v1.QueueDelivery
-	23, // 28: tube.peer.v1.QueueDelivery.lease:type_name -> tube.peer.v1.QueueLease
-	15, // 29: tube.peer.v1.QueueDelivery.headers:type_name -> tube.peer.v1.QueueHeader
-	13, // 30: tube.peer.v1.QueueSettleRequest.of:type_name -> tube.peer.v1.QueuePartition
-	28, // 31: tube.peer.v1.QueueSettleRequest.settlements:type_name -> tube.peer.v1.QueueSettlement
-	23, // 32: tube.peer.v1.QueueSettlement.lease:type_name -> tube.peer.v1.QueueLease
-	14, // 33: tube.peer.v1.QueueSettleResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	14, // 34: tube.peer.v1.QueueSettleResponse.results:type_name -> tube.peer.v1.QueueFailure
-	23, // 35: tube.peer.v1.QueueInquireRequest.leases:type_name -> tube.peer.v1.QueueLease
-	17, // 36: tube.peer.v1.QueuePeerService.QueueSend:input_type -> tube.peer.v1.QueueSendRequest
-	21, // 37: tube.peer.v1.QueuePeerService.QueueReceive:input_type -> tube.peer.v1.QueueReceiveRequest
-	25, // 38: tube.peer.v1.QueuePeerService.QueueStop:input_type -> tube.peer.v1.QueueStopRequest
-	27, // 39: tube.peer.v1.QueuePeerService.QueueSettle:input_type -> tube.peer.v1.QueueSettleRequest
-	30, // 40: tube.peer.v1.QueuePeerService.QueueInquire:input_type -> tube.peer.v1.QueueInquireRequest
-	32, // 41: tube.peer.v1.QueuePeerService.QueueGone:input_type -> tube.peer.v1.QueueGoneRequest
-	1,  // 42: tube.peer.v1.QueuePeerService.QueueProgress:input_type -> tube.peer.v1.QueueProgressRequest
-	3,  // 43: tube.peer.v1.QueuePeerService.QueueList:input_type -> tube.peer.v1.QueueListRequest
-	6,  // 44: tube.peer.v1.QueuePeerService.QueueTrace:input_type -> tube.peer.v1.QueueTraceRequest
-	8,  // 45: tube.peer.v1.QueuePeerService.QueueChange:input_type -> tube.peer.v1.QueueChangeRequest
-	18, // 46: tube.peer.v1.QueuePeerService.QueueSend:output_type -> tube.peer.v1.QueueSendResponse
-	22, // 47: tube.peer.v1.QueuePeerService.QueueReceive:output_type -> tube.peer.v1.QueueReceiveResponse
-	26, // 48: tube.peer.v1.QueuePeerService.QueueStop:output_type -> tube.peer.v1.QueueStopResponse
-	29, // 49: tube.peer.v1.QueuePeerService.QueueSettle:output_type -> tube.peer.v1.QueueSettleResponse
-	31, // 50: tube.peer.v1.QueuePeerService.QueueInquire:output_type -> tube.peer.v1.QueueInquireResponse
-	33, // 51: tube.peer.v1.QueuePeerService.QueueGone:output_type -> tube.peer.v1.QueueGoneResponse
-	2,  // 52: tube.peer.v1.QueuePeerService.QueueProgress:output_type -> tube.peer.v1.QueueProgressResponse
-	4,  // 53: tube.peer.v1.QueuePeerService.QueueList:output_type -> tube.peer.v1.QueueListResponse
-	7,  // 54: tube.peer.v1.QueuePeerService.QueueTrace:output_type -> tube.peer.v1.QueueTraceResponse
-	12, // 55: tube.peer.v1.QueuePeerService.QueueChange:output_type -> tube.peer.v1.QueueChangeResponse
-	46, // [46:56] is the sub-list for method output_type
-	36, // [36:46] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	15, // 0: tube.peer.v1.QueueBeginRequest.of:type_name -> tube.peer.v1.QueuePartition
+	16, // 1: tube.peer.v1.QueueBeginResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	16, // 2: tube.peer.v1.QueueProgressResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	36, // 3: tube.peer.v1.QueueProgressResponse.partitions:type_name -> tube.v1.QueueProgress
+	37, // 4: tube.peer.v1.QueueProgressResponse.causes:type_name -> tube.v1.QueueCause
+	0,  // 5: tube.peer.v1.QueueListRequest.what:type_name -> tube.peer.v1.QueueListRequest.What
+	15, // 6: tube.peer.v1.QueueListRequest.of:type_name -> tube.peer.v1.QueuePartition
+	16, // 7: tube.peer.v1.QueueListResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	38, // 8: tube.peer.v1.QueueListResponse.pending:type_name -> tube.v1.PendingMessage
+	39, // 9: tube.peer.v1.QueueListResponse.delayed:type_name -> tube.v1.DelayedMessage
+	7,  // 10: tube.peer.v1.QueueListResponse.messages:type_name -> tube.peer.v1.QueueMessage
+	17, // 11: tube.peer.v1.QueueMessage.headers:type_name -> tube.peer.v1.QueueHeader
+	15, // 12: tube.peer.v1.QueueTraceRequest.of:type_name -> tube.peer.v1.QueuePartition
+	16, // 13: tube.peer.v1.QueueTraceResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	40, // 14: tube.peer.v1.QueueTraceResponse.trace:type_name -> tube.v1.TraceMessageResponse
+	15, // 15: tube.peer.v1.QueueChangeRequest.of:type_name -> tube.peer.v1.QueuePartition
+	11, // 16: tube.peer.v1.QueueChangeRequest.seek:type_name -> tube.peer.v1.QueueSeek
+	12, // 17: tube.peer.v1.QueueChangeRequest.purge:type_name -> tube.peer.v1.QueuePurge
+	13, // 18: tube.peer.v1.QueueChangeRequest.reschedule:type_name -> tube.peer.v1.QueueReschedule
+	16, // 19: tube.peer.v1.QueueChangeResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	16, // 20: tube.peer.v1.QueueChangeResponse.results:type_name -> tube.peer.v1.QueueFailure
+	17, // 21: tube.peer.v1.QueueOutgoing.headers:type_name -> tube.peer.v1.QueueHeader
+	15, // 22: tube.peer.v1.QueueSendRequest.to:type_name -> tube.peer.v1.QueuePartition
+	18, // 23: tube.peer.v1.QueueSendRequest.messages:type_name -> tube.peer.v1.QueueOutgoing
+	16, // 24: tube.peer.v1.QueueSendResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	21, // 25: tube.peer.v1.QueueSendResponse.sent:type_name -> tube.peer.v1.QueueSent
+	16, // 26: tube.peer.v1.QueueSent.failure:type_name -> tube.peer.v1.QueueFailure
+	22, // 27: tube.peer.v1.QueueReceiveRequest.member:type_name -> tube.peer.v1.QueueMember
+	16, // 28: tube.peer.v1.QueueReceiveResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	26, // 29: tube.peer.v1.QueueReceiveResponse.deliveries:type_name -> tube.peer.v1.QueueDelivery
+	25, // 30: tube.peer.v1.QueueDelivery.lease:type_name -> tube.peer.v1.QueueLease
+	17, // 31: tube.peer.v1.QueueDelivery.headers:type_name -> tube.peer.v1.QueueHeader
+	15, // 32: tube.peer.v1.QueueSettleRequest.of:type_name -> tube.peer.v1.QueuePartition
+	30, // 33: tube.peer.v1.QueueSettleRequest.settlements:type_name -> tube.peer.v1.QueueSettlement
+	25, // 34: tube.peer.v1.QueueSettlement.lease:type_name -> tube.peer.v1.QueueLease
+	16, // 35: tube.peer.v1.QueueSettleResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	16, // 36: tube.peer.v1.QueueSettleResponse.results:type_name -> tube.peer.v1.QueueFailure
+	25, // 37: tube.peer.v1.QueueInquireRequest.leases:type_name -> tube.peer.v1.QueueLease
+	19, // 38: tube.peer.v1.QueuePeerService.QueueSend:input_type -> tube.peer.v1.QueueSendRequest
+	23, // 39: tube.peer.v1.QueuePeerService.QueueReceive:input_type -> tube.peer.v1.QueueReceiveRequest
+	27, // 40: tube.peer.v1.QueuePeerService.QueueStop:input_type -> tube.peer.v1.QueueStopRequest
+	29, // 41: tube.peer.v1.QueuePeerService.QueueSettle:input_type -> tube.peer.v1.QueueSettleRequest
+	32, // 42: tube.peer.v1.QueuePeerService.QueueInquire:input_type -> tube.peer.v1.QueueInquireRequest
+	34, // 43: tube.peer.v1.QueuePeerService.QueueGone:input_type -> tube.peer.v1.QueueGoneRequest
+	1,  // 44: tube.peer.v1.QueuePeerService.QueueBegin:input_type -> tube.peer.v1.QueueBeginRequest
+	3,  // 45: tube.peer.v1.QueuePeerService.QueueProgress:input_type -> tube.peer.v1.QueueProgressRequest
+	5,  // 46: tube.peer.v1.QueuePeerService.QueueList:input_type -> tube.peer.v1.QueueListRequest
+	8,  // 47: tube.peer.v1.QueuePeerService.QueueTrace:input_type -> tube.peer.v1.QueueTraceRequest
+	10, // 48: tube.peer.v1.QueuePeerService.QueueChange:input_type -> tube.peer.v1.QueueChangeRequest
+	20, // 49: tube.peer.v1.QueuePeerService.QueueSend:output_type -> tube.peer.v1.QueueSendResponse
+	24, // 50: tube.peer.v1.QueuePeerService.QueueReceive:output_type -> tube.peer.v1.QueueReceiveResponse
+	28, // 51: tube.peer.v1.QueuePeerService.QueueStop:output_type -> tube.peer.v1.QueueStopResponse
+	31, // 52: tube.peer.v1.QueuePeerService.QueueSettle:output_type -> tube.peer.v1.QueueSettleResponse
+	33, // 53: tube.peer.v1.QueuePeerService.QueueInquire:output_type -> tube.peer.v1.QueueInquireResponse
+	35, // 54: tube.peer.v1.QueuePeerService.QueueGone:output_type -> tube.peer.v1.QueueGoneResponse
+	2,  // 55: tube.peer.v1.QueuePeerService.QueueBegin:output_type -> tube.peer.v1.QueueBeginResponse
+	4,  // 56: tube.peer.v1.QueuePeerService.QueueProgress:output_type -> tube.peer.v1.QueueProgressResponse
+	6,  // 57: tube.peer.v1.QueuePeerService.QueueList:output_type -> tube.peer.v1.QueueListResponse
+	9,  // 58: tube.peer.v1.QueuePeerService.QueueTrace:output_type -> tube.peer.v1.QueueTraceResponse
+	14, // 59: tube.peer.v1.QueuePeerService.QueueChange:output_type -> tube.peer.v1.QueueChangeResponse
+	49, // [49:60] is the sub-list for method output_type
+	38, // [38:49] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_tube_peer_v1_queue_proto_init() }
@@ -2426,7 +2535,7 @@ func file_tube_peer_v1_queue_proto_init() {
 	if File_tube_peer_v1_queue_proto != nil {
 		return
 	}
-	file_tube_peer_v1_queue_proto_msgTypes[7].OneofWrappers = []any{
+	file_tube_peer_v1_queue_proto_msgTypes[9].OneofWrappers = []any{
 		(*QueueChangeRequest_Seek)(nil),
 		(*QueueChangeRequest_Purge)(nil),
 		(*QueueChangeRequest_Reschedule)(nil),
@@ -2437,7 +2546,7 @@ func file_tube_peer_v1_queue_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tube_peer_v1_queue_proto_rawDesc), len(file_tube_peer_v1_queue_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

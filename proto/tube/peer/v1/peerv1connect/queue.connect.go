@@ -55,6 +55,9 @@ const (
 	// QueuePeerServiceQueueGoneProcedure is the fully-qualified name of the QueuePeerService's
 	// QueueGone RPC.
 	QueuePeerServiceQueueGoneProcedure = "/tube.peer.v1.QueuePeerService/QueueGone"
+	// QueuePeerServiceQueueBeginProcedure is the fully-qualified name of the QueuePeerService's
+	// QueueBegin RPC.
+	QueuePeerServiceQueueBeginProcedure = "/tube.peer.v1.QueuePeerService/QueueBegin"
 	// QueuePeerServiceQueueProgressProcedure is the fully-qualified name of the QueuePeerService's
 	// QueueProgress RPC.
 	QueuePeerServiceQueueProgressProcedure = "/tube.peer.v1.QueuePeerService/QueueProgress"
@@ -84,6 +87,8 @@ type QueuePeerServiceClient interface {
 	QueueInquire(context.Context, *connect.Request[v1.QueueInquireRequest]) (*connect.Response[v1.QueueInquireResponse], error)
 	// QueueGone: nobody holds a session's leases any more.
 	QueueGone(context.Context, *connect.Request[v1.QueueGoneRequest]) (*connect.Response[v1.QueueGoneResponse], error)
+	// QueueBegin answers once a group has begun in a partition.
+	QueueBegin(context.Context, *connect.Request[v1.QueueBeginRequest]) (*connect.Response[v1.QueueBeginResponse], error)
 	// QueueProgress tells how far a group is, and why it does not move, in the
 	// partitions that the node leads.
 	QueueProgress(context.Context, *connect.Request[v1.QueueProgressRequest]) (*connect.Response[v1.QueueProgressResponse], error)
@@ -142,6 +147,12 @@ func NewQueuePeerServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithSchema(queuePeerServiceMethods.ByName("QueueGone")),
 			connect.WithClientOptions(opts...),
 		),
+		queueBegin: connect.NewClient[v1.QueueBeginRequest, v1.QueueBeginResponse](
+			httpClient,
+			baseURL+QueuePeerServiceQueueBeginProcedure,
+			connect.WithSchema(queuePeerServiceMethods.ByName("QueueBegin")),
+			connect.WithClientOptions(opts...),
+		),
 		queueProgress: connect.NewClient[v1.QueueProgressRequest, v1.QueueProgressResponse](
 			httpClient,
 			baseURL+QueuePeerServiceQueueProgressProcedure,
@@ -177,6 +188,7 @@ type queuePeerServiceClient struct {
 	queueSettle   *connect.Client[v1.QueueSettleRequest, v1.QueueSettleResponse]
 	queueInquire  *connect.Client[v1.QueueInquireRequest, v1.QueueInquireResponse]
 	queueGone     *connect.Client[v1.QueueGoneRequest, v1.QueueGoneResponse]
+	queueBegin    *connect.Client[v1.QueueBeginRequest, v1.QueueBeginResponse]
 	queueProgress *connect.Client[v1.QueueProgressRequest, v1.QueueProgressResponse]
 	queueList     *connect.Client[v1.QueueListRequest, v1.QueueListResponse]
 	queueTrace    *connect.Client[v1.QueueTraceRequest, v1.QueueTraceResponse]
@@ -211,6 +223,11 @@ func (c *queuePeerServiceClient) QueueInquire(ctx context.Context, req *connect.
 // QueueGone calls tube.peer.v1.QueuePeerService.QueueGone.
 func (c *queuePeerServiceClient) QueueGone(ctx context.Context, req *connect.Request[v1.QueueGoneRequest]) (*connect.Response[v1.QueueGoneResponse], error) {
 	return c.queueGone.CallUnary(ctx, req)
+}
+
+// QueueBegin calls tube.peer.v1.QueuePeerService.QueueBegin.
+func (c *queuePeerServiceClient) QueueBegin(ctx context.Context, req *connect.Request[v1.QueueBeginRequest]) (*connect.Response[v1.QueueBeginResponse], error) {
+	return c.queueBegin.CallUnary(ctx, req)
 }
 
 // QueueProgress calls tube.peer.v1.QueuePeerService.QueueProgress.
@@ -248,6 +265,8 @@ type QueuePeerServiceHandler interface {
 	QueueInquire(context.Context, *connect.Request[v1.QueueInquireRequest]) (*connect.Response[v1.QueueInquireResponse], error)
 	// QueueGone: nobody holds a session's leases any more.
 	QueueGone(context.Context, *connect.Request[v1.QueueGoneRequest]) (*connect.Response[v1.QueueGoneResponse], error)
+	// QueueBegin answers once a group has begun in a partition.
+	QueueBegin(context.Context, *connect.Request[v1.QueueBeginRequest]) (*connect.Response[v1.QueueBeginResponse], error)
 	// QueueProgress tells how far a group is, and why it does not move, in the
 	// partitions that the node leads.
 	QueueProgress(context.Context, *connect.Request[v1.QueueProgressRequest]) (*connect.Response[v1.QueueProgressResponse], error)
@@ -302,6 +321,12 @@ func NewQueuePeerServiceHandler(svc QueuePeerServiceHandler, opts ...connect.Han
 		connect.WithSchema(queuePeerServiceMethods.ByName("QueueGone")),
 		connect.WithHandlerOptions(opts...),
 	)
+	queuePeerServiceQueueBeginHandler := connect.NewUnaryHandler(
+		QueuePeerServiceQueueBeginProcedure,
+		svc.QueueBegin,
+		connect.WithSchema(queuePeerServiceMethods.ByName("QueueBegin")),
+		connect.WithHandlerOptions(opts...),
+	)
 	queuePeerServiceQueueProgressHandler := connect.NewUnaryHandler(
 		QueuePeerServiceQueueProgressProcedure,
 		svc.QueueProgress,
@@ -340,6 +365,8 @@ func NewQueuePeerServiceHandler(svc QueuePeerServiceHandler, opts ...connect.Han
 			queuePeerServiceQueueInquireHandler.ServeHTTP(w, r)
 		case QueuePeerServiceQueueGoneProcedure:
 			queuePeerServiceQueueGoneHandler.ServeHTTP(w, r)
+		case QueuePeerServiceQueueBeginProcedure:
+			queuePeerServiceQueueBeginHandler.ServeHTTP(w, r)
 		case QueuePeerServiceQueueProgressProcedure:
 			queuePeerServiceQueueProgressHandler.ServeHTTP(w, r)
 		case QueuePeerServiceQueueListProcedure:
@@ -379,6 +406,10 @@ func (UnimplementedQueuePeerServiceHandler) QueueInquire(context.Context, *conne
 
 func (UnimplementedQueuePeerServiceHandler) QueueGone(context.Context, *connect.Request[v1.QueueGoneRequest]) (*connect.Response[v1.QueueGoneResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.QueuePeerService.QueueGone is not implemented"))
+}
+
+func (UnimplementedQueuePeerServiceHandler) QueueBegin(context.Context, *connect.Request[v1.QueueBeginRequest]) (*connect.Response[v1.QueueBeginResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.QueuePeerService.QueueBegin is not implemented"))
 }
 
 func (UnimplementedQueuePeerServiceHandler) QueueProgress(context.Context, *connect.Request[v1.QueueProgressRequest]) (*connect.Response[v1.QueueProgressResponse], error) {
