@@ -92,6 +92,7 @@ func (s *queueService) accept(ctx context.Context, stream *bidi) (*consumer, err
 		return nil, err
 	}
 	deadlines(ctx, time.Time{}) // from now on it lasts
+	spentBody(ctx)
 	m := first.GetStart()
 	if m == nil {
 		return nil, badField("start", "it must be the first frame")
@@ -312,6 +313,8 @@ func (c *consumer) settleFrames(ctx context.Context, frames []*settleFrame) *tub
 		ids, set = append(ids, f.ids...), append(set, f.set...)
 	}
 	read, errs, _ := leases(ids)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	if err := settleRead(ctx, c.q, c.group, read, set, errs); err != nil {
 		for i := range errs {
 			errs[i] = cmp.Or(errs[i], err)
