@@ -82,7 +82,7 @@ Start a node with "tube start"; the other commands talk to one.`
 		}
 	}
 	add("node", newStart(a), newLog(a), newBench(a))
-	add("client", newProduce(a), newConsume(a))
+	add("client", newProduce(a), newConsume(a), newQueue(a), newMessage(a))
 	add("admin", newTopic(a), newGroup(a), newCluster(a))
 	root.AddCommand(newVersion(a))
 	return root

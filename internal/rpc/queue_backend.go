@@ -72,11 +72,17 @@ type QueueViews interface {
 	// ListPending with state "" lists all that are not plainly ready.
 	ListPending(ctx context.Context, group, state string, p Page) (*tubev1.ListPendingResponse, error)
 	ListDelayed(ctx context.Context, topic string, p Page) (*tubev1.ListDelayedResponse, error)
-	// ListDead lists dead letters that were neither redriven nor dropped. An
-	// empty filter wants all.
-	ListDead(ctx context.Context, group, filter string, values bool, p Page) (*tubev1.ListDeadResponse, error)
+	// ListDead lists dead letters that were neither redriven nor dropped.
+	ListDead(ctx context.Context, group string, q DeadQuery, p Page) (*tubev1.ListDeadResponse, error)
 	// TraceMessage error: queue.ErrUnknownMessage.
 	TraceMessage(ctx context.Context, topic string, m queue.Ref) (*tubev1.TraceMessageResponse, error)
+}
+
+// DeadQuery says which dead letters, as Redrive does.
+type DeadQuery struct {
+	Places []queue.Place
+	Filter string
+	Values bool // tell them too
 }
 
 // QueueSeek is where a group goes on.

@@ -46,6 +46,9 @@ type consumer struct {
 	sending  chan struct{} // holds a token; who has it may send
 	watchdog *time.Timer   // runs while something is sent
 
+	mu   sync.Mutex
+	over bool // the handler returns: what belongs to the request is not to be touched
+
 	credits   credits
 	settling  settling
 	inquiries inquiries
@@ -60,6 +63,9 @@ func (s *queueService) Consume(ctx context.Context, stream *bidi) error {
 	}
 	defer leaveSlot(s.consumers)
 	c, err := s.accept(ctx, stream)
+	if c != nil {
+		defer c.finish()
+	}
 	if err == nil {
 		err = c.run()
 	}
@@ -86,6 +92,7 @@ func (s *queueService) accept(ctx context.Context, stream *bidi) (*consumer, err
 		return nil, err
 	}
 	deadlines(ctx, time.Time{}) // from now on it lasts
+	spentBody(ctx)
 	m := first.GetStart()
 	if m == nil {
 		return nil, badField("start", "it must be the first frame")
@@ -117,12 +124,28 @@ func (s *queueService) accept(ctx context.Context, stream *bidi) (*consumer, err
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.watchdog = time.AfterFunc(frameTimeout, func() {
 		c.cancel(errSlow)
-		expireWrite(ctx)
+		c.served(func() { expireWrite(ctx) })
 	})
 	c.watchdog.Stop()
 	return c, c.send(&tubev1.ConsumeResponse{Down: &tubev1.ConsumeResponse_Started{Started: &tubev1.ConsumeStarted{
 		ConsumerId: c.member.ID, Session: c.member.Session, Lease: durationpb.New(lease),
 	}}})
+}
+
+// served does something to the request, unless its handler is done: timers and
+// contexts call from goroutines of their own.
+func (c *consumer) served(do func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		do()
+	}
+}
+
+func (c *consumer) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
 }
 
 // leaseOf looks a stream's group up.
@@ -148,7 +171,7 @@ func (c *consumer) run() error {
 	stop := context.AfterFunc(c.s.stopping, func() { c.cancel(context.Canceled) })
 	defer stop()
 	// Who ends the stream for another reason than its client breaks the reading off.
-	breakOff := context.AfterFunc(c.ctx, func() { expireRead(c.ctx) })
+	breakOff := context.AfterFunc(c.ctx, func() { c.served(func() { expireRead(c.ctx) }) })
 	defer breakOff()
 	var work sync.WaitGroup
 	spawn := func(f func(context.Context) error, ctx context.Context) {
@@ -290,6 +313,8 @@ func (c *consumer) settleFrames(ctx context.Context, frames []*settleFrame) *tub
 		ids, set = append(ids, f.ids...), append(set, f.set...)
 	}
 	read, errs, _ := leases(ids)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	if err := settleRead(ctx, c.q, c.group, read, set, errs); err != nil {
 		for i := range errs {
 			errs[i] = cmp.Or(errs[i], err)

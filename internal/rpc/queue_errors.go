@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -107,6 +108,17 @@ func toldAs(log *slog.Logger, procedure string, req any, err error) *connect.Err
 	return queueError(code, d, err)
 }
 
+// callTimeout ends a call while its answer can still be written (see writeTimeout).
+const callTimeout = 50 * time.Second
+
+// callTime is how long a call may take: one that waits, so much longer.
+func callTime(req any) time.Duration {
+	if r, ok := req.(*tubev1.ReceiveRequest); ok {
+		return min(max(r.Wait.AsDuration(), 0), maxWait) + callTimeout
+	}
+	return callTimeout
+}
+
 // queueRefusals gives the errors of unary calls their codes and details, and refuses
 // requests that did not decode.
 func queueRefusals(log *slog.Logger) connect.Interceptor {
@@ -115,6 +127,8 @@ func queueRefusals(log *slog.Logger) connect.Interceptor {
 			if err := undecoded(req.Any()); err != nil {
 				return nil, err
 			}
+			ctx, cancel := context.WithTimeout(ctx, callTime(req.Any()))
+			defer cancel()
 			resp, err := next(ctx, req)
 			if err != nil {
 				return nil, toldAs(log, req.Spec().Procedure, req.Any(), err)

@@ -182,7 +182,7 @@ func (f *fakeQueues) ListDelayed(_ context.Context, _ string, p Page) (*tubev1.L
 	return &tubev1.ListDelayedResponse{Total: 7}, nil
 }
 
-func (f *fakeQueues) ListDead(_ context.Context, _, _ string, _ bool, p Page) (*tubev1.ListDeadResponse, error) {
+func (f *fakeQueues) ListDead(_ context.Context, _ string, _ DeadQuery, p Page) (*tubev1.ListDeadResponse, error) {
 	f.do(func() { f.pages = append(f.pages, p) })
 	return &tubev1.ListDeadResponse{}, nil
 }

@@ -184,9 +184,10 @@ func (s *queueAdmin) ListDead(ctx context.Context, req *connect.Request[tubev1.L
 		return nil, err
 	}
 	p, err := page(req.Msg.Limit, req.Msg.PageToken)
-	if err == nil {
-		err = wanted(req.Msg.Filter)
+	if err != nil {
+		return nil, err
 	}
+	which, err := redrive(req.Msg.Messages, req.Msg.Filter, 0, false, "")
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +195,7 @@ func (s *queueAdmin) ListDead(ctx context.Context, req *connect.Request[tubev1.L
 	if err != nil {
 		return nil, err
 	}
-	return answer(q.Views.ListDead(ctx, g.Name, req.Msg.Filter, req.Msg.Values, p))
+	return answer(q.Views.ListDead(ctx, g.Name, DeadQuery{which.Places, which.Filter, req.Msg.Values}, p))
 }
 
 func (s *queueAdmin) RedriveDead(ctx context.Context, req *connect.Request[tubev1.RedriveDeadRequest]) (*connect.Response[tubev1.RedriveDeadResponse], error) {
@@ -235,7 +236,7 @@ func (s *queueAdmin) DropDead(ctx context.Context, req *connect.Request[tubev1.D
 	return connect.NewResponse(&tubev1.DropDeadResponse{Matched: done.Matched, Dropped: done.Done, NextPageToken: done.Next}), err
 }
 
-// redrive checks what redriving and dropping have in common.
+// redrive checks what listing, redriving and dropping dead letters have in common.
 func redrive(places []*tubev1.PartitionOffset, text string, most int32, dry bool, token string) (r Redrive, err error) {
 	r = Redrive{Filter: text, DryRun: dry, Token: token, Duration: redriveTime}
 	if len(places) > queue.MaxMessages {

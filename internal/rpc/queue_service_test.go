@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -394,6 +395,32 @@ func TestAStoppingNodeEndsLongPolls(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-done; connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("%v", err)
+	}
+}
+
+// A call of a backend that hangs is answered while it can be; one that waits has its
+// wait besides.
+func TestCallsHaveAnEnd(t *testing.T) {
+	for want, req := range map[time.Duration]any{
+		callTimeout:               &tubev1.SendRequest{},
+		callTimeout + time.Second: &tubev1.ReceiveRequest{Wait: durationpb.New(time.Second)},
+		callTimeout + maxWait:     &tubev1.ReceiveRequest{Wait: &durationpb.Duration{Seconds: 1 << 38}},
+	} {
+		if got := callTime(req); got != want {
+			t.Errorf("%v for %v", got, req)
+		}
+	}
+	if callTimeout >= writeTimeout {
+		t.Error("the answer cannot be written any more")
+	}
+	_, err := queueRefusals(slog.New(slog.DiscardHandler)).WrapUnary(func(ctx context.Context, _ connect.AnyRequest) (connect.AnyResponse, error) {
+		if by, ok := ctx.Deadline(); !ok || time.Until(by) > callTimeout {
+			t.Errorf("it ends at %v", by)
+		}
+		return nil, context.DeadlineExceeded
+	})(t.Context(), connect.NewRequest(&tubev1.SendRequest{Topic: "orders"}))
+	if reasonOf(err) != tubev1.QueueErrorDetail_OUTCOME_UNKNOWN || connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 		t.Errorf("%v", err)
 	}
 }

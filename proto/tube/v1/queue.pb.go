@@ -5119,10 +5119,13 @@ type ListDeadRequest struct {
 	// 0: 100; at most 1,000.
 	Limit     int32  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only those that this filter wants (CEL, over the dead message's own key, headers…).
+	// Only those that this filter wants: CEL over the key, headers, time and size that
+	// the message had; topic, partition and offset are where it comes from.
 	Filter string `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
 	// With the values; without, only their sizes are told.
-	Values        bool `protobuf:"varint,5,opt,name=values,proto3" json:"values,omitempty"`
+	Values bool `protobuf:"varint,5,opt,name=values,proto3" json:"values,omitempty"`
+	// Only these dead letters; no filter then.
+	Messages      []*PartitionOffset `protobuf:"bytes,6,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5190,6 +5193,13 @@ func (x *ListDeadRequest) GetValues() bool {
 		return x.Values
 	}
 	return false
+}
+
+func (x *ListDeadRequest) GetMessages() []*PartitionOffset {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
 }
 
 type ListDeadResponse struct {
@@ -5475,7 +5485,7 @@ func (x *DeliveryAttempt) GetError() string {
 type RedriveDeadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// These dead letters; none: all that filter wants.
+	// These dead letters; none: all that filter wants, which is as in ListDead.
 	Messages []*PartitionOffset `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
 	Filter   string             `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
 	// To this topic; empty: where each comes from.
@@ -6509,14 +6519,15 @@ const file_tube_v1_queue_proto_rawDesc = "" +
 	"deliver_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\tdeliverAtB\x06\n" +
 	"\x04when\"J\n" +
 	"\x19RescheduleDelayedResponse\x12-\n" +
-	"\aresults\x18\x01 \x03(\v2\x13.tube.v1.ItemResultR\aresults\"\x8c\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x13.tube.v1.ItemResultR\aresults\"\xc2\x01\n" +
 	"\x0fListDeadRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x16\n" +
 	"\x06filter\x18\x04 \x01(\tR\x06filter\x12\x16\n" +
-	"\x06values\x18\x05 \x01(\bR\x06values\"l\n" +
+	"\x06values\x18\x05 \x01(\bR\x06values\x124\n" +
+	"\bmessages\x18\x06 \x03(\v2\x18.tube.v1.PartitionOffsetR\bmessages\"l\n" +
 	"\x10ListDeadResponse\x120\n" +
 	"\bmessages\x18\x01 \x03(\v2\x14.tube.v1.DeadMessageR\bmessages\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe9\x04\n" +
@@ -6833,78 +6844,79 @@ var file_tube_v1_queue_proto_depIdxs = []int32{
 	89,  // 80: tube.v1.RescheduleDelayedRequest.delay:type_name -> google.protobuf.Duration
 	90,  // 81: tube.v1.RescheduleDelayedRequest.deliver_at:type_name -> google.protobuf.Timestamp
 	72,  // 82: tube.v1.RescheduleDelayedResponse.results:type_name -> tube.v1.ItemResult
-	77,  // 83: tube.v1.ListDeadResponse.messages:type_name -> tube.v1.DeadMessage
-	90,  // 84: tube.v1.DeadMessage.time:type_name -> google.protobuf.Timestamp
-	90,  // 85: tube.v1.DeadMessage.died:type_name -> google.protobuf.Timestamp
-	88,  // 86: tube.v1.DeadMessage.headers:type_name -> tube.v1.DeadMessage.HeadersEntry
-	5,   // 87: tube.v1.DeadMessage.raw_headers:type_name -> tube.v1.RawHeader
-	78,  // 88: tube.v1.DeadMessage.attempts:type_name -> tube.v1.DeliveryAttempt
-	90,  // 89: tube.v1.DeliveryAttempt.time:type_name -> google.protobuf.Timestamp
-	39,  // 90: tube.v1.RedriveDeadRequest.messages:type_name -> tube.v1.PartitionOffset
-	4,   // 91: tube.v1.RedriveDeadRequest.edited:type_name -> tube.v1.OutgoingMessage
-	39,  // 92: tube.v1.DropDeadRequest.messages:type_name -> tube.v1.PartitionOffset
-	69,  // 93: tube.v1.TraceMessageRequest.message:type_name -> tube.v1.MessageRef
-	90,  // 94: tube.v1.TraceMessageResponse.time:type_name -> google.protobuf.Timestamp
-	90,  // 95: tube.v1.TraceMessageResponse.deliver_at:type_name -> google.protobuf.Timestamp
-	85,  // 96: tube.v1.TraceMessageResponse.groups:type_name -> tube.v1.GroupTrace
-	90,  // 97: tube.v1.GroupTrace.until:type_name -> google.protobuf.Timestamp
-	6,   // 98: tube.v1.QueueService.Send:input_type -> tube.v1.SendRequest
-	9,   // 99: tube.v1.QueueService.Receive:input_type -> tube.v1.ReceiveRequest
-	12,  // 100: tube.v1.QueueService.Acknowledge:input_type -> tube.v1.AcknowledgeRequest
-	15,  // 101: tube.v1.QueueService.Nack:input_type -> tube.v1.NackRequest
-	18,  // 102: tube.v1.QueueService.Release:input_type -> tube.v1.ReleaseRequest
-	20,  // 103: tube.v1.QueueService.Extend:input_type -> tube.v1.ExtendRequest
-	22,  // 104: tube.v1.QueueService.Complete:input_type -> tube.v1.CompleteRequest
-	24,  // 105: tube.v1.QueueService.Consume:input_type -> tube.v1.ConsumeRequest
-	41,  // 106: tube.v1.QueueAdminService.CreateGroup:input_type -> tube.v1.CreateGroupRequest
-	43,  // 107: tube.v1.QueueAdminService.GetGroup:input_type -> tube.v1.GetGroupRequest
-	46,  // 108: tube.v1.QueueAdminService.ListGroups:input_type -> tube.v1.ListGroupsRequest
-	48,  // 109: tube.v1.QueueAdminService.UpdateGroup:input_type -> tube.v1.UpdateGroupRequest
-	50,  // 110: tube.v1.QueueAdminService.DeleteGroup:input_type -> tube.v1.DeleteGroupRequest
-	52,  // 111: tube.v1.QueueAdminService.PauseGroup:input_type -> tube.v1.PauseGroupRequest
-	54,  // 112: tube.v1.QueueAdminService.ResumeGroup:input_type -> tube.v1.ResumeGroupRequest
-	56,  // 113: tube.v1.QueueAdminService.SeekGroup:input_type -> tube.v1.SeekGroupRequest
-	58,  // 114: tube.v1.QueueAdminService.PurgeGroup:input_type -> tube.v1.PurgeGroupRequest
-	60,  // 115: tube.v1.QueueAdminService.ExplainGroup:input_type -> tube.v1.ExplainGroupRequest
-	63,  // 116: tube.v1.QueueAdminService.ListPending:input_type -> tube.v1.ListPendingRequest
-	66,  // 117: tube.v1.QueueAdminService.ListDelayed:input_type -> tube.v1.ListDelayedRequest
-	70,  // 118: tube.v1.QueueAdminService.CancelDelayed:input_type -> tube.v1.CancelDelayedRequest
-	73,  // 119: tube.v1.QueueAdminService.RescheduleDelayed:input_type -> tube.v1.RescheduleDelayedRequest
-	75,  // 120: tube.v1.QueueAdminService.ListDead:input_type -> tube.v1.ListDeadRequest
-	79,  // 121: tube.v1.QueueAdminService.RedriveDead:input_type -> tube.v1.RedriveDeadRequest
-	81,  // 122: tube.v1.QueueAdminService.DropDead:input_type -> tube.v1.DropDeadRequest
-	83,  // 123: tube.v1.QueueAdminService.TraceMessage:input_type -> tube.v1.TraceMessageRequest
-	7,   // 124: tube.v1.QueueService.Send:output_type -> tube.v1.SendResponse
-	10,  // 125: tube.v1.QueueService.Receive:output_type -> tube.v1.ReceiveResponse
-	13,  // 126: tube.v1.QueueService.Acknowledge:output_type -> tube.v1.AcknowledgeResponse
-	17,  // 127: tube.v1.QueueService.Nack:output_type -> tube.v1.NackResponse
-	19,  // 128: tube.v1.QueueService.Release:output_type -> tube.v1.ReleaseResponse
-	21,  // 129: tube.v1.QueueService.Extend:output_type -> tube.v1.ExtendResponse
-	23,  // 130: tube.v1.QueueService.Complete:output_type -> tube.v1.CompleteResponse
-	31,  // 131: tube.v1.QueueService.Consume:output_type -> tube.v1.ConsumeResponse
-	42,  // 132: tube.v1.QueueAdminService.CreateGroup:output_type -> tube.v1.CreateGroupResponse
-	44,  // 133: tube.v1.QueueAdminService.GetGroup:output_type -> tube.v1.GetGroupResponse
-	47,  // 134: tube.v1.QueueAdminService.ListGroups:output_type -> tube.v1.ListGroupsResponse
-	49,  // 135: tube.v1.QueueAdminService.UpdateGroup:output_type -> tube.v1.UpdateGroupResponse
-	51,  // 136: tube.v1.QueueAdminService.DeleteGroup:output_type -> tube.v1.DeleteGroupResponse
-	53,  // 137: tube.v1.QueueAdminService.PauseGroup:output_type -> tube.v1.PauseGroupResponse
-	55,  // 138: tube.v1.QueueAdminService.ResumeGroup:output_type -> tube.v1.ResumeGroupResponse
-	57,  // 139: tube.v1.QueueAdminService.SeekGroup:output_type -> tube.v1.SeekGroupResponse
-	59,  // 140: tube.v1.QueueAdminService.PurgeGroup:output_type -> tube.v1.PurgeGroupResponse
-	61,  // 141: tube.v1.QueueAdminService.ExplainGroup:output_type -> tube.v1.ExplainGroupResponse
-	64,  // 142: tube.v1.QueueAdminService.ListPending:output_type -> tube.v1.ListPendingResponse
-	67,  // 143: tube.v1.QueueAdminService.ListDelayed:output_type -> tube.v1.ListDelayedResponse
-	71,  // 144: tube.v1.QueueAdminService.CancelDelayed:output_type -> tube.v1.CancelDelayedResponse
-	74,  // 145: tube.v1.QueueAdminService.RescheduleDelayed:output_type -> tube.v1.RescheduleDelayedResponse
-	76,  // 146: tube.v1.QueueAdminService.ListDead:output_type -> tube.v1.ListDeadResponse
-	80,  // 147: tube.v1.QueueAdminService.RedriveDead:output_type -> tube.v1.RedriveDeadResponse
-	82,  // 148: tube.v1.QueueAdminService.DropDead:output_type -> tube.v1.DropDeadResponse
-	84,  // 149: tube.v1.QueueAdminService.TraceMessage:output_type -> tube.v1.TraceMessageResponse
-	124, // [124:150] is the sub-list for method output_type
-	98,  // [98:124] is the sub-list for method input_type
-	98,  // [98:98] is the sub-list for extension type_name
-	98,  // [98:98] is the sub-list for extension extendee
-	0,   // [0:98] is the sub-list for field type_name
+	39,  // 83: tube.v1.ListDeadRequest.messages:type_name -> tube.v1.PartitionOffset
+	77,  // 84: tube.v1.ListDeadResponse.messages:type_name -> tube.v1.DeadMessage
+	90,  // 85: tube.v1.DeadMessage.time:type_name -> google.protobuf.Timestamp
+	90,  // 86: tube.v1.DeadMessage.died:type_name -> google.protobuf.Timestamp
+	88,  // 87: tube.v1.DeadMessage.headers:type_name -> tube.v1.DeadMessage.HeadersEntry
+	5,   // 88: tube.v1.DeadMessage.raw_headers:type_name -> tube.v1.RawHeader
+	78,  // 89: tube.v1.DeadMessage.attempts:type_name -> tube.v1.DeliveryAttempt
+	90,  // 90: tube.v1.DeliveryAttempt.time:type_name -> google.protobuf.Timestamp
+	39,  // 91: tube.v1.RedriveDeadRequest.messages:type_name -> tube.v1.PartitionOffset
+	4,   // 92: tube.v1.RedriveDeadRequest.edited:type_name -> tube.v1.OutgoingMessage
+	39,  // 93: tube.v1.DropDeadRequest.messages:type_name -> tube.v1.PartitionOffset
+	69,  // 94: tube.v1.TraceMessageRequest.message:type_name -> tube.v1.MessageRef
+	90,  // 95: tube.v1.TraceMessageResponse.time:type_name -> google.protobuf.Timestamp
+	90,  // 96: tube.v1.TraceMessageResponse.deliver_at:type_name -> google.protobuf.Timestamp
+	85,  // 97: tube.v1.TraceMessageResponse.groups:type_name -> tube.v1.GroupTrace
+	90,  // 98: tube.v1.GroupTrace.until:type_name -> google.protobuf.Timestamp
+	6,   // 99: tube.v1.QueueService.Send:input_type -> tube.v1.SendRequest
+	9,   // 100: tube.v1.QueueService.Receive:input_type -> tube.v1.ReceiveRequest
+	12,  // 101: tube.v1.QueueService.Acknowledge:input_type -> tube.v1.AcknowledgeRequest
+	15,  // 102: tube.v1.QueueService.Nack:input_type -> tube.v1.NackRequest
+	18,  // 103: tube.v1.QueueService.Release:input_type -> tube.v1.ReleaseRequest
+	20,  // 104: tube.v1.QueueService.Extend:input_type -> tube.v1.ExtendRequest
+	22,  // 105: tube.v1.QueueService.Complete:input_type -> tube.v1.CompleteRequest
+	24,  // 106: tube.v1.QueueService.Consume:input_type -> tube.v1.ConsumeRequest
+	41,  // 107: tube.v1.QueueAdminService.CreateGroup:input_type -> tube.v1.CreateGroupRequest
+	43,  // 108: tube.v1.QueueAdminService.GetGroup:input_type -> tube.v1.GetGroupRequest
+	46,  // 109: tube.v1.QueueAdminService.ListGroups:input_type -> tube.v1.ListGroupsRequest
+	48,  // 110: tube.v1.QueueAdminService.UpdateGroup:input_type -> tube.v1.UpdateGroupRequest
+	50,  // 111: tube.v1.QueueAdminService.DeleteGroup:input_type -> tube.v1.DeleteGroupRequest
+	52,  // 112: tube.v1.QueueAdminService.PauseGroup:input_type -> tube.v1.PauseGroupRequest
+	54,  // 113: tube.v1.QueueAdminService.ResumeGroup:input_type -> tube.v1.ResumeGroupRequest
+	56,  // 114: tube.v1.QueueAdminService.SeekGroup:input_type -> tube.v1.SeekGroupRequest
+	58,  // 115: tube.v1.QueueAdminService.PurgeGroup:input_type -> tube.v1.PurgeGroupRequest
+	60,  // 116: tube.v1.QueueAdminService.ExplainGroup:input_type -> tube.v1.ExplainGroupRequest
+	63,  // 117: tube.v1.QueueAdminService.ListPending:input_type -> tube.v1.ListPendingRequest
+	66,  // 118: tube.v1.QueueAdminService.ListDelayed:input_type -> tube.v1.ListDelayedRequest
+	70,  // 119: tube.v1.QueueAdminService.CancelDelayed:input_type -> tube.v1.CancelDelayedRequest
+	73,  // 120: tube.v1.QueueAdminService.RescheduleDelayed:input_type -> tube.v1.RescheduleDelayedRequest
+	75,  // 121: tube.v1.QueueAdminService.ListDead:input_type -> tube.v1.ListDeadRequest
+	79,  // 122: tube.v1.QueueAdminService.RedriveDead:input_type -> tube.v1.RedriveDeadRequest
+	81,  // 123: tube.v1.QueueAdminService.DropDead:input_type -> tube.v1.DropDeadRequest
+	83,  // 124: tube.v1.QueueAdminService.TraceMessage:input_type -> tube.v1.TraceMessageRequest
+	7,   // 125: tube.v1.QueueService.Send:output_type -> tube.v1.SendResponse
+	10,  // 126: tube.v1.QueueService.Receive:output_type -> tube.v1.ReceiveResponse
+	13,  // 127: tube.v1.QueueService.Acknowledge:output_type -> tube.v1.AcknowledgeResponse
+	17,  // 128: tube.v1.QueueService.Nack:output_type -> tube.v1.NackResponse
+	19,  // 129: tube.v1.QueueService.Release:output_type -> tube.v1.ReleaseResponse
+	21,  // 130: tube.v1.QueueService.Extend:output_type -> tube.v1.ExtendResponse
+	23,  // 131: tube.v1.QueueService.Complete:output_type -> tube.v1.CompleteResponse
+	31,  // 132: tube.v1.QueueService.Consume:output_type -> tube.v1.ConsumeResponse
+	42,  // 133: tube.v1.QueueAdminService.CreateGroup:output_type -> tube.v1.CreateGroupResponse
+	44,  // 134: tube.v1.QueueAdminService.GetGroup:output_type -> tube.v1.GetGroupResponse
+	47,  // 135: tube.v1.QueueAdminService.ListGroups:output_type -> tube.v1.ListGroupsResponse
+	49,  // 136: tube.v1.QueueAdminService.UpdateGroup:output_type -> tube.v1.UpdateGroupResponse
+	51,  // 137: tube.v1.QueueAdminService.DeleteGroup:output_type -> tube.v1.DeleteGroupResponse
+	53,  // 138: tube.v1.QueueAdminService.PauseGroup:output_type -> tube.v1.PauseGroupResponse
+	55,  // 139: tube.v1.QueueAdminService.ResumeGroup:output_type -> tube.v1.ResumeGroupResponse
+	57,  // 140: tube.v1.QueueAdminService.SeekGroup:output_type -> tube.v1.SeekGroupResponse
+	59,  // 141: tube.v1.QueueAdminService.PurgeGroup:output_type -> tube.v1.PurgeGroupResponse
+	61,  // 142: tube.v1.QueueAdminService.ExplainGroup:output_type -> tube.v1.ExplainGroupResponse
+	64,  // 143: tube.v1.QueueAdminService.ListPending:output_type -> tube.v1.ListPendingResponse
+	67,  // 144: tube.v1.QueueAdminService.ListDelayed:output_type -> tube.v1.ListDelayedResponse
+	71,  // 145: tube.v1.QueueAdminService.CancelDelayed:output_type -> tube.v1.CancelDelayedResponse
+	74,  // 146: tube.v1.QueueAdminService.RescheduleDelayed:output_type -> tube.v1.RescheduleDelayedResponse
+	76,  // 147: tube.v1.QueueAdminService.ListDead:output_type -> tube.v1.ListDeadResponse
+	80,  // 148: tube.v1.QueueAdminService.RedriveDead:output_type -> tube.v1.RedriveDeadResponse
+	82,  // 149: tube.v1.QueueAdminService.DropDead:output_type -> tube.v1.DropDeadResponse
+	84,  // 150: tube.v1.QueueAdminService.TraceMessage:output_type -> tube.v1.TraceMessageResponse
+	125, // [125:151] is the sub-list for method output_type
+	99,  // [99:125] is the sub-list for method input_type
+	99,  // [99:99] is the sub-list for extension type_name
+	99,  // [99:99] is the sub-list for extension extendee
+	0,   // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_tube_v1_queue_proto_init() }
