@@ -311,6 +311,19 @@ func (g *queueGroup) fired(p *Partition, list []record.Offset) {
 	})
 }
 
+// trimmed tells the desk of a cursor that its messages went with the log's start.
+func (g *queueGroup) trimmed(p *Partition, x queue.Lost) {
+	if g.idle() {
+		return
+	}
+	g.post(func() {
+		if d := g.desks[deskKey{p.id.Partition, x.Member}]; d != nil && d.p == p {
+			d.Trimmed(x.Before)
+			g.carry(d, nil)
+		}
+	})
+}
+
 func (g *queueGroup) sessionGone(session string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

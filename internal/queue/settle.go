@@ -392,6 +392,7 @@ func (d *Desk) Trimmed(to record.Offset) {
 	for _, s := range []*offsets{&d.ready, &d.suspects, &d.dying, &d.parked} {
 		s.removeBelow(to)
 	}
+	d.fresh = slices.DeleteFunc(d.fresh, func(k Candidate) bool { return k.Offset < to })
 	if d.keys == nil {
 		return
 	}
