@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,6 +97,9 @@ func (g *queueGroup) work() {
 
 func (g *queueGroup) configure(spec QueueGroup) {
 	g.post(func() {
+		if g.spec.Name == spec.Name && reflect.DeepEqual(g.spec.Settings, spec.Settings) {
+			return // the filter is among the settings, as text
+		}
 		g.spec = spec
 		now := g.q.nowMillis()
 		for _, d := range g.desks {

@@ -3,7 +3,6 @@ package queue
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -157,9 +156,11 @@ func TestLimitsHold(t *testing.T) {
 	if c, _ := s.Counts(7, "", 1<<40); c.Acknowledged != 0 || c.Suspects != 0 {
 		t.Errorf("%+v", c)
 	}
+	var dead []record.Offset
 	for i := range MaxDead + 10 {
-		do(Op{Kind: OpDead, Group: 7, Offsets: []record.Offset{record.Offset(i)}})
+		dead = append(dead, record.Offset(i))
 	}
+	do(Op{Kind: OpDead, Group: 7, Offsets: dead})
 	if n := s.groups[7].cursors[""].dead.count(); n != MaxDead {
 		t.Errorf("%d dead offsets are known", n)
 	}
@@ -171,7 +172,7 @@ func TestLimitsHold(t *testing.T) {
 	for i := range MaxIDs/1000 + 3 {
 		a := Annexe{ClockMillis: 5, WindowMillis: 1 << 40}
 		for k := range 1000 {
-			a.IDs = append(a.IDs, AnnexeID{int32(k), HashID(fmt.Sprint(i, k))})
+			a.IDs = append(a.IDs, AnnexeID{int32(k), MessageHash{byte(i), byte(i >> 8), byte(k), byte(k >> 8)}})
 		}
 		s.Batch(&a, record.Offset(1000*i), nil)
 	}
