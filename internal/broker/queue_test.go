@@ -7,7 +7,6 @@ import (
 
 	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/queue"
-	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/vfs"
 )
 
@@ -148,5 +147,3 @@ func TestReceiveWaitsForWhatIsSent(t *testing.T) {
 	q.send("a")
 	want(t, <-got, "a@0#1 ")
 }
-
-var _ = record.Offset(0)

@@ -96,6 +96,10 @@ const readAheadBytes = 256 << 10
 
 // Message implements queue.Source.
 func (s messages) Message(o record.Offset) (*queue.Message, error) {
+	b := s.p.machine.bounds.Load()
+	if o < b.LogStart {
+		return nil, fmt.Errorf("%w: %d, which is %d", queue.ErrGone, o, b.LogStart)
+	}
 	cache := s.p.broker.queues.cache
 	m, follows := cache.find(s.p, o)
 	if m != nil {
@@ -104,10 +108,6 @@ func (s messages) Message(o record.Offset) (*queue.Message, error) {
 	want := 1
 	if follows {
 		want = readAheadBytes
-	}
-	b := s.p.machine.bounds.Load()
-	if o < b.LogStart {
-		return nil, fmt.Errorf("%w: %d, which is %d", queue.ErrGone, o, b.LogStart)
 	}
 	chunk, err := s.p.log.Read(o, want, true, b.HighWatermark)
 	if errors.Is(err, commitlog.ErrOutOfRange) {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,6 +97,9 @@ func (g *queueGroup) work() {
 
 func (g *queueGroup) configure(spec QueueGroup) {
 	g.post(func() {
+		if g.spec.Name == spec.Name && reflect.DeepEqual(g.spec.Settings, spec.Settings) {
+			return // the filter is among the settings, as text
+		}
 		g.spec = spec
 		now := g.q.nowMillis()
 		for _, d := range g.desks {
@@ -307,6 +311,19 @@ func (g *queueGroup) fired(p *Partition, list []record.Offset) {
 				d.Fired(list)
 				g.carry(d, nil)
 			}
+		}
+	})
+}
+
+// trimmed tells the desk of a cursor that its messages went with the log's start.
+func (g *queueGroup) trimmed(p *Partition, x queue.Lost) {
+	if g.idle() {
+		return
+	}
+	g.post(func() {
+		if d := g.desks[deskKey{p.id.Partition, x.Member}]; d != nil && d.p == p {
+			d.Trimmed(x.Before)
+			g.carry(d, nil)
 		}
 	})
 }

@@ -207,6 +207,9 @@ func (l *queueLog) tellLost(t *queueTopic, lost []queue.Lost) {
 		if f := l.p.broker.cfg.Queues.Lost; f != nil {
 			f(QueueLost{name, l.p.id, x})
 		}
+		if g := t.group(x.Group); g != nil {
+			g.trimmed(l.p, x)
+		}
 	}
 }
 

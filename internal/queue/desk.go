@@ -3,6 +3,7 @@ package queue
 import (
 	"container/heap"
 	"errors"
+	"math"
 	"strconv"
 
 	"github.com/tube-mq/tube/internal/record"
@@ -17,8 +18,9 @@ func itoa(v int64) string { return strconv.FormatInt(v, 10) }
 // Times are ms of the queue clock (see Clock). A desk is not safe for concurrent use;
 // those of one group share Hands, so they are used one at a time.
 type Desk struct {
-	cfg DeskConfig
-	out Effects
+	cfg         DeskConfig
+	begunMillis int64
+	out         Effects
 
 	// next is where the State is looked through for new messages. fresh are those
 	// found before it that were not handed out yet.
@@ -110,7 +112,7 @@ type Taking struct {
 // NewDesk starts from the State.
 func NewDesk(cfg DeskConfig, nowMillis int64) *Desk {
 	cfg.Partitions = max(cfg.Partitions, 1)
-	d := &Desk{cfg: cfg, nonce: cfg.Nonce}
+	d := &Desk{cfg: cfg, nonce: cfg.Nonce, begunMillis: nowMillis}
 	d.reset()
 	d.Configure(cfg.Settings, cfg.Filter, nowMillis)
 	return d
@@ -520,8 +522,8 @@ func (p *picking) give(k Candidate, m *Message) {
 		t.UntilMillis = p.now + d.cfg.Settings.Lease.Milliseconds()
 		t.Alone = k.Suspect
 		l := &lease{
-			offset: k.Offset, nonce: d.nonce, attempt: int32(k.Attempts + 1), state: held,
-			untilMillis: t.UntilMillis, sinceMillis: p.now, alone: k.Suspect,
+			offset: k.Offset, nonce: d.nonce, attempt: int16(min(k.Attempts+1, math.MaxInt16)), state: held,
+			untilMillis: t.UntilMillis, since: d.tenths(p.now), alone: k.Suspect,
 		}
 		d.hold(l, p.h)
 	}

@@ -70,7 +70,7 @@ func (d *Desk) leaseOf(l *lease) Lease {
 // perished by, so the message becomes a suspect.
 func (d *Desk) lose(l *lease, nowMillis int64, reason string) {
 	h := l.hand
-	counted := l.alone || l.first && l.seq == h.given
+	counted := l.alone || l.seq == h.given
 	if l.state == asked {
 		reason += ", no answer"
 	}

@@ -190,7 +190,7 @@ func byOffset(list []*lease) {
 func (d *Desk) pendingLease(l *lease) Pending {
 	p := Pending{
 		Partition: d.cfg.Partition, Offset: l.offset, Status: "settling", Attempts: int(l.attempt) - 1,
-		SinceMillis: l.sinceMillis, UntilMillis: l.untilMillis, LeaseID: d.leaseOf(l).String(),
+		SinceMillis: d.sinceMillis(l), UntilMillis: l.untilMillis, LeaseID: d.leaseOf(l).String(),
 	}
 	switch l.state {
 	case held:

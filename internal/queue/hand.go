@@ -14,7 +14,7 @@ type Hands struct {
 type hand struct {
 	member Member
 	count  int    // leases held
-	given  uint64 // leases ever given
+	given  uint32 // leases ever given
 	// exclusive: it holds a suspect, and gets nothing else until that is settled.
 	exclusive  bool
 	seenMillis int64

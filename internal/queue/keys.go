@@ -74,6 +74,18 @@ func (k *keys) leave(o record.Offset) (next record.Offset, ok bool) {
 	return next, true
 }
 
+// ownersBelow are the owners before an offset, in order.
+func (k *keys) ownersBelow(o record.Offset) []record.Offset {
+	var out []record.Offset
+	for owner := range k.of {
+		if owner < o {
+			out = append(out, owner)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // worst is the owner that most messages wait for.
 func (k *keys) worst() (owner record.Offset, waiting int) {
 	owner = -1

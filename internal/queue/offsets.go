@@ -116,9 +116,21 @@ func (s *offsets) nextAbsent(o record.Offset) record.Offset {
 		if !ok {
 			return o
 		}
-		v := s.parts[i].bits.NextAbsentValue(low)
-		if v >= 0 && v <= math.MaxUint32 {
-			return join(high, v)
+		// Holes are mostly near. (Bitmap.NextAbsentValue is wrong in all containers but
+		// the first, as of v2.30.0.)
+		bits := s.parts[i].bits
+		at := uint64(low)
+		for range 64 {
+			if at > math.MaxUint32 {
+				break
+			}
+			if !bits.Contains(uint32(at)) {
+				return join(high, int64(at))
+			}
+			at++
+		}
+		if it := bits.UnsetIterator(at, 1<<32); at <= math.MaxUint32 && it.HasNext() {
+			return join(high, int64(it.Next()))
 		}
 		o = join(high+1, 0)
 	}

@@ -3,6 +3,7 @@ package queue
 import (
 	"container/heap"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -10,19 +11,20 @@ import (
 )
 
 // lease is a message in hand: with a consumer, or between its settlement and that
-// being committed.
+// being committed. There may be a million: it is kept within 48 bytes.
 type lease struct {
 	offset      record.Offset
 	nonce       uint64
 	untilMillis int64
-	sinceMillis int64 // when it was handed out
 	hand        *hand // nil: nobody's (trusted, or settled without being held)
-	seq         uint64
-	attempt     int32
-	index       int32 // in the heap
-	state       leaseState
-	first       bool // its consumer held nothing else when it got this
-	alone       bool // a suspect
+	// seq is the hand's count of leases ever given, if its consumer held nothing else
+	// when it got this one; else 0.
+	seq     uint32
+	since   uint32 // when it was handed out, in tenths of a second since the desk began
+	index   int32  // in the heap
+	attempt int16
+	state   leaseState
+	alone   bool // a suspect
 }
 
 type leaseState uint8
@@ -58,15 +60,21 @@ func (h *leaseHeap) Pop() any {
 
 // hold puts a lease into a hand.
 func (d *Desk) hold(l *lease, h *hand) {
-	l.hand, l.first = h, h.count == 0
-	h.count++
+	l.hand = h
 	h.given++
-	l.seq = h.given
+	if h.count == 0 {
+		l.seq = h.given
+	}
+	h.count++
 	h.exclusive = h.exclusive || l.alone
 	d.held++
 	d.leases[l.offset] = l
 	heap.Push(&d.expiry, l)
 }
+
+func (d *Desk) tenths(nowMillis int64) uint32 { return uint32((nowMillis - d.begunMillis) / 100) }
+
+func (d *Desk) sinceMillis(l *lease) int64 { return d.begunMillis + 100*int64(l.since) }
 
 // letGo takes a lease out of its hand, if it is in one.
 func (d *Desk) letGo(l *lease) {
@@ -145,9 +153,10 @@ func (d *Desk) settleLate(nowMillis int64, s Settlement) (commit bool, err error
 	case d.isDead(k) || d.dying.has(o):
 		return false, ErrLeaseExpired
 	}
-	l := &lease{offset: o, attempt: int32(s.Lease.Attempt), state: acking}
+	l := &lease{offset: o, attempt: int16(min(s.Lease.Attempt, math.MaxInt16)), state: acking}
 	if s.Verdict == Acknowledge {
 		d.withdraw(o)
+		d.claim(o)
 		d.leases[o] = l
 		return d.acknowledge(l), nil
 	}
@@ -162,23 +171,33 @@ func (d *Desk) adopt(l *lease, k Candidate, nowMillis int64, s Settlement) (comm
 	switch s.Verdict {
 	case Nack, Dead:
 		d.withdraw(l.offset)
+		d.claim(l.offset)
 		d.leases[l.offset] = l
 		d.fail(l, nowMillis, s, Member{})
 		return true, nil
 	case Release:
 		return false, nil // it is there for anybody
 	case Extend:
-		m, err := d.cfg.Source.Message(l.offset)
-		if err != nil || d.keys != nil && !m.KeyNull && !d.keys.enter(l.offset, hashKey(m.Key)) {
+		if !d.claim(l.offset) {
 			return false, ErrLeaseExpired
 		}
 		d.withdraw(l.offset)
-		l.state, l.nonce, l.sinceMillis, l.alone = held, s.Lease.Nonce, nowMillis, k.Suspect
+		l.state, l.nonce, l.since, l.alone = held, s.Lease.Nonce, d.tenths(nowMillis), k.Suspect
 		l.untilMillis = nowMillis + d.lengthMillis(s.Delay)
 		d.hold(l, d.cfg.Hands.of(Member{Session: "adopted"}, nowMillis))
 		return false, nil
 	}
 	return false, fmt.Errorf("%w: verdict %d", ErrLeaseUnknown, s.Verdict)
+}
+
+// claim has a message that was not handed out from here get its key, so that those
+// behind it wait until it is settled; false: another has it.
+func (d *Desk) claim(o record.Offset) bool {
+	if d.keys == nil {
+		return true
+	}
+	m, err := d.cfg.Source.Message(o)
+	return err == nil && (m.KeyNull || d.keys.enter(o, hashKey(m.Key)))
 }
 
 // withdraw takes a message out of where it might be handed out from.
@@ -211,7 +230,7 @@ func (d *Desk) fail(l *lease, nowMillis int64, s Settlement, m Member) {
 	l.state = failing
 	due := nowMillis
 	if s.Verdict == Nack {
-		due += d.backoffMillis(int(l.attempt), s.Delay.Milliseconds())
+		due += d.backoff(int(l.attempt), s.Delay).Milliseconds()
 	}
 	op := d.op(OpFail, nil)
 	op.Offset, op.DueMillis, op.Final = l.offset, due, s.Verdict == Dead
@@ -219,14 +238,14 @@ func (d *Desk) fail(l *lease, nowMillis int64, s Settlement, m Member) {
 	d.out.Ops = append(d.out.Ops, op)
 }
 
-// backoffMillis is the delay before the next delivery, given the attempt that
-// failed; asked < 0: what the group says.
-func (d *Desk) backoffMillis(attempt int, asked int64) int64 {
+// backoff is the delay before the next delivery, given the attempt that failed;
+// asked < 0: what the group says.
+func (d *Desk) backoff(attempt int, asked time.Duration) time.Duration {
 	if asked >= 0 {
 		return asked
 	}
 	if b := d.cfg.Settings.Backoff; len(b) > 0 {
-		return b[min(max(attempt, 1), len(b))-1].Milliseconds()
+		return b[min(max(attempt, 1), len(b))-1]
 	}
 	return 0
 }
@@ -236,6 +255,10 @@ func (d *Desk) backoffMillis(attempt int, asked int64) int64 {
 func (d *Desk) release(l *lease, nowMillis int64, delay time.Duration) {
 	d.letGo(l)
 	delete(d.leases, l.offset)
+	if d.ahead(l.offset) {
+		d.out.Wake = true // an earlier leader's
+		return
+	}
 	k := Candidate{Offset: l.offset, Suspect: l.alone}
 	if ms := delay.Milliseconds(); ms > 0 {
 		heap.Push(&d.waiting, Delayed{l.offset, nowMillis + ms})
@@ -246,10 +269,10 @@ func (d *Desk) release(l *lease, nowMillis int64, delay time.Duration) {
 }
 
 func (d *Desk) extend(l *lease, nowMillis int64, delay time.Duration) error {
-	last := l.sinceMillis + d.cfg.Settings.MaxHandling.Milliseconds()
+	last := d.sinceMillis(l) + d.cfg.Settings.MaxHandling.Milliseconds()
 	until := min(nowMillis+d.lengthMillis(delay), last)
 	if until <= nowMillis || until < l.untilMillis && until == last && l.state == held {
-		return fmt.Errorf("%w: handed out %d ms ago, the limit is %s", ErrHandlingTooLong, nowMillis-l.sinceMillis, d.cfg.Settings.MaxHandling)
+		return fmt.Errorf("%w: handed out %d ms ago, the limit is %s", ErrHandlingTooLong, nowMillis-d.sinceMillis(l), d.cfg.Settings.MaxHandling)
 	}
 	l.state, l.untilMillis = held, until
 	heap.Fix(&d.expiry, int(l.index))
@@ -323,6 +346,10 @@ func (d *Desk) again(nowMillis int64, o record.Offset) {
 }
 
 func (d *Desk) requeue(nowMillis int64, o record.Offset) {
+	if d.ahead(o) {
+		d.out.Wake = true
+		return
+	}
 	k, ok := d.look(o, d.cfg.Source.End())
 	if !ok {
 		if d.leases[o] == nil {
@@ -345,11 +372,35 @@ func (d *Desk) requeue(nowMillis int64, o record.Offset) {
 // not come to yet it will find.
 func (d *Desk) Fired(list []record.Offset) {
 	for _, o := range list {
-		if o < d.next {
+		if !d.ahead(o) {
 			d.ready.add(o)
 		}
 	}
 	d.out.Wake = true
+}
+
+// ahead says that the desk will come to a message when it looks for new ones, in
+// their order; those that it has found already are looked for again.
+func (d *Desk) ahead(o record.Offset) bool {
+	d.refresh(o)
+	return o >= d.next
+}
+
+// Trimmed tells that the log begins at an offset, by which the group lost messages.
+// Those that are in hand are found gone when they are settled.
+func (d *Desk) Trimmed(to record.Offset) {
+	for _, s := range []*offsets{&d.ready, &d.suspects, &d.dying, &d.parked} {
+		s.removeBelow(to)
+	}
+	d.fresh = slices.DeleteFunc(d.fresh, func(k Candidate) bool { return k.Offset < to })
+	if d.keys == nil {
+		return
+	}
+	for _, o := range d.keys.ownersBelow(to) {
+		if d.leases[o] == nil {
+			d.done(o)
+		}
+	}
 }
 
 // Retry makes a parked or failed message one that never failed; skip sets it aside
