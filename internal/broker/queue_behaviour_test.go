@@ -342,9 +342,9 @@ func TestTrustedIsAcknowledgedWhenItIsHandedOut(t *testing.T) {
 // A consumer that can be asked is asked before its messages go to others.
 func TestAskedBeforeSentAgain(t *testing.T) {
 	asked := make(chan queue.Ask, 10)
-	answers := make(chan func(queue.Lease, queue.Answering), 10)
+	answers := make(chan func(queue.Lease, queue.Answer), 10)
 	r := startWith(t, vfs.OS{}, t.TempDir(), testTopic(nil), Config{ReserveBytes: 1, Queues: QueueHooks{
-		Ask: func(_ queue.GroupID, a queue.Ask, answer func(queue.Lease, queue.Answering)) {
+		Ask: func(_ queue.GroupID, a queue.Ask, answer func(queue.Lease, queue.Answer)) {
 			asked <- a
 			answers <- answer
 		},

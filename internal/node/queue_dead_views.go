@@ -94,6 +94,11 @@ func (d *deadList) is(p record.Partition, m *peerv1.QueueMessage) (*deadMessage,
 	return out, ok && err == nil
 }
 
+// place is where it is among the dead letters.
+func (m *deadMessage) place() queue.Place {
+	return queue.Place{Partition: m.partition, Offset: record.Offset(m.m.GetOffset())}
+}
+
 func (m *deadMessage) number(header string) int64 {
 	n, _ := strconv.ParseInt(m.dead[header], 10, 64) // 0 if somebody else wrote it
 	return n
@@ -141,15 +146,22 @@ func (q queueViews) walk(ctx context.Context, d *deadList, from string, f func(*
 }
 
 // ListDead implements rpc.QueueViews.
-func (q queueViews) ListDead(ctx context.Context, group, expr string, values bool, p rpc.Page) (*tubev1.ListDeadResponse, error) {
-	d, err := q.dead(group, expr)
+func (q queueViews) ListDead(ctx context.Context, group string, want rpc.DeadQuery, p rpc.Page) (*tubev1.ListDeadResponse, error) {
+	d, err := q.dead(group, want.Filter)
 	if err != nil {
 		return nil, err
 	}
 	out := &tubev1.ListDeadResponse{}
+	named := map[queue.Place]bool{}
+	for _, at := range want.Places {
+		named[at] = true
+	}
 	size := 0
 	out.NextPageToken, err = q.walk(ctx, d, p.Token, func(m *deadMessage) (bool, error) {
-		l := m.toPB(values)
+		if len(named) > 0 && !named[m.place()] {
+			return false, nil
+		}
+		l := m.toPB(want.Values)
 		out.Messages = append(out.Messages, l)
 		size += len(l.GetValue()) + len(l.GetKey())
 		return len(out.Messages) >= p.Limit || size > maxListedBytes, nil
@@ -232,7 +244,7 @@ func (q queueViews) each(ctx context.Context, group string, r rpc.Redrive, do fu
 	}
 	begin := time.Now()
 	done.Next, err = q.walk(ctx, d, r.Token, func(m *deadMessage) (bool, error) {
-		at := queue.Place{Partition: m.partition, Offset: record.Offset(m.m.GetOffset())}
+		at := m.place()
 		if len(wanted) > 0 && !wanted[at] {
 			return false, nil
 		}

@@ -240,6 +240,11 @@ func (s queueService) trace(ctx context.Context, tp record.TopicPartition, o rec
 		}
 		o = found[0]
 	}
+	if b, err := p.Bounds(); err != nil {
+		return nil, err
+	} else if o < 0 || o >= b.HighWatermark {
+		return nil, fmt.Errorf("%w: partition %d has offsets up to %d", queue.ErrUnknownMessage, tp.Partition, b.HighWatermark-1)
+	}
 	groups, err := p.QueueTrace(o)
 	if err != nil {
 		return nil, err

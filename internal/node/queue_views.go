@@ -259,10 +259,10 @@ func (q queueViews) TraceMessage(ctx context.Context, topic string, m queue.Ref)
 		return nil, err
 	}
 	var r *peerv1.QueueTraceResponse
-	ask := func(p record.Partition) error {
-		tp := record.TopicPartition{Topic: t.ID, Partition: p}
+	ask := func(at queue.Place, id string) error {
+		tp := record.TopicPartition{Topic: t.ID, Partition: at.Partition}
 		var err error
-		r, err = askLeader(ctx, q, tp, &peerv1.QueueTraceRequest{Of: queuePartitionToPB(tp), Offset: int64(m.Offset), Id: m.ID}, func(c peerv1connect.QueuePeerServiceClient) func(context.Context, *connect.Request[peerv1.QueueTraceRequest]) (*connect.Response[peerv1.QueueTraceResponse], error) {
+		r, err = askLeader(ctx, q, tp, &peerv1.QueueTraceRequest{Of: queuePartitionToPB(tp), Offset: int64(at.Offset), Id: id}, func(c peerv1connect.QueuePeerServiceClient) func(context.Context, *connect.Request[peerv1.QueueTraceRequest]) (*connect.Response[peerv1.QueueTraceResponse], error) {
 			return c.QueueTrace
 		})
 		return err
@@ -279,17 +279,23 @@ func (q queueViews) TraceMessage(ctx context.Context, topic string, m queue.Ref)
 	return out, nil
 }
 
-// find calls ask with the partition that a reference names, or with one after the
-// other until one has the id.
-func (q queueViews) find(t *meta.Topic, m queue.Ref, ask func(record.Partition) error) error {
+// find calls ask with the place that a reference names, or with one partition after
+// the other until one has the id. Last the id is taken for a place: such are the ids
+// of messages that were given none.
+func (q queueViews) find(t *meta.Topic, m queue.Ref, ask func(at queue.Place, id string) error) error {
 	if m.ID == "" {
 		if m.Partition < 0 || int(m.Partition) >= len(t.Partitions) {
 			return fmt.Errorf("%w: topic %s has partitions 0 to %d", queue.ErrUnknownMessage, t.Name, len(t.Partitions)-1)
 		}
-		return ask(m.Partition)
+		return ask(m.Place, "")
+	}
+	if at, ok := queue.ParsePlace(m.ID); ok && int(at.Partition) < len(t.Partitions) && t.Config.DedupeWindow == 0 {
+		if err := ask(at, ""); err == nil {
+			return nil // ids like this one are rarely anything else; the search takes long
+		}
 	}
 	for i := range t.Partitions {
-		if err := ask(record.Partition(i)); !errors.Is(err, queue.ErrUnknownMessage) {
+		if err := ask(queue.Place{Partition: record.Partition(i)}, m.ID); !errors.Is(err, queue.ErrUnknownMessage) {
 			return err
 		}
 	}

@@ -1,6 +1,9 @@
 package queue
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tube-mq/tube/internal/record"
@@ -54,6 +57,19 @@ type Completed struct {
 type Place struct {
 	Partition record.Partition
 	Offset    record.Offset
+}
+
+// String is partition and offset, for example "3-1042": the id of a message that was
+// given none.
+func (p Place) String() string { return fmt.Sprintf("%d-%d", p.Partition, p.Offset) }
+
+// ParsePlace reads what String wrote; false: it is something else.
+func ParsePlace(s string) (Place, bool) {
+	p, o, ok := strings.Cut(s, "-")
+	partition, err1 := strconv.ParseUint(p, 10, 31)
+	offset, err2 := strconv.ParseUint(o, 10, 63)
+	at := Place{record.Partition(partition), record.Offset(offset)}
+	return at, ok && err1 == nil && err2 == nil && at.String() == s
 }
 
 // Ref names a message of a topic: by ID, or if that is empty by Place.

@@ -193,7 +193,7 @@ func (m *model) gone() {
 	if rapid.Bool().Draw(m.rt, "answers") {
 		for _, o := range slices.Sorted(keysOf(d.leases)) {
 			if l := d.leases[o]; l.state == asked {
-				a := rapid.SampledFrom([]Answering{AnswerDone, AnswerWorking, AnswerUnknown}).Draw(m.rt, "answer")
+				a := rapid.SampledFrom([]Answer{AnswerDone, AnswerWorking, AnswerUnknown}).Draw(m.rt, "answer")
 				d.Answer(m.now, d.leaseOf(l), a)
 				break
 			}

@@ -282,7 +282,7 @@ func (w *world) run(cmd string) {
 	case "ack", "nack", "release", "extend", "dead":
 		w.verdict(map[string]Verdict{"ack": Acknowledge, "nack": Nack, "release": Release, "extend": Extend, "dead": Dead}[cmd])
 	case "answer":
-		a := map[string]Answering{"done": AnswerDone, "working": AnswerWorking, "unknown": AnswerUnknown}[w.plain()[1]]
+		a := map[string]Answer{"done": AnswerDone, "working": AnswerWorking, "unknown": AnswerUnknown}[w.plain()[1]]
 		o := w.offsets()[0]
 		w.desk(w.arg("of", "")).Answer(w.now, w.leases[fmt.Sprint(o)], a)
 	case "gone":

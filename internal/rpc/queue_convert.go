@@ -147,7 +147,7 @@ func toMessages(ds []queue.Delivery) []*tubev1.QueueMessage {
 
 func toMessage(d *queue.Delivery) *tubev1.QueueMessage {
 	m := &tubev1.QueueMessage{
-		Id: d.ID, Value: d.Value, Key: d.Key, Topic: d.Topic, Partition: int32(d.Lease.Partition), Offset: int64(d.Lease.Offset),
+		Id: idOf(d.ID, queue.Place{Partition: d.Lease.Partition, Offset: d.Lease.Offset}), Value: d.Value, Key: d.Key, Topic: d.Topic, Partition: int32(d.Lease.Partition), Offset: int64(d.Lease.Offset),
 		Attempt: int32(d.Lease.Attempt), Time: timestamppb.New(time.UnixMilli(d.TimestampMillis)),
 	}
 	if d.KeyNull {
@@ -253,3 +253,12 @@ func cut(s string, n int) string {
 }
 
 func fieldAt(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
+
+// idOf is a message's id; of one that was given none its place, which is as unique
+// and costs nothing.
+func idOf(id string, at queue.Place) string {
+	if id != "" || at.Offset < 0 {
+		return id
+	}
+	return at.String()
+}

@@ -119,7 +119,7 @@ func (s *queueService) sent(topic string, sent []queue.Sent) *tubev1.SendRespons
 	out := &tubev1.SendResponse{Results: make([]*tubev1.SendResult, len(sent))}
 	for i, x := range sent {
 		out.Results[i] = &tubev1.SendResult{
-			Topic: topic, Partition: int32(x.Partition), Offset: int64(x.Offset), Id: x.ID, Duplicate: x.Duplicate, Error: itemError(s.log, x.Err),
+			Topic: topic, Partition: int32(x.Partition), Offset: int64(x.Offset), Id: idOf(x.ID, queue.Place{Partition: x.Partition, Offset: x.Offset}), Duplicate: x.Duplicate, Error: itemError(s.log, x.Err),
 		}
 	}
 	return out

@@ -150,7 +150,7 @@ func TestCompleteIsAllOrNothing(t *testing.T) {
 	}
 	clear(c.queues.refuse)
 	_, out = c.curl(t, "QueueService/Complete", `{"group":"billing","leaseIds":["0-0-1-7"],`+send+`}`)
-	if len(c.queues.sent) != 1 || fmt.Sprint(out["sent"]) != "[map[results:[map[duplicate:false id: offset:0 partition:2 topic:jobs]]]]" {
+	if len(c.queues.sent) != 1 || fmt.Sprint(out["sent"]) != "[map[results:[map[duplicate:false id:2-0 offset:0 partition:2 topic:jobs]]]]" {
 		t.Errorf("%v, %d sent", out, len(c.queues.sent))
 	}
 }

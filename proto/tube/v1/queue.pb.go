@@ -401,7 +401,7 @@ type OutgoingMessage struct {
 	Value []byte                 `protobuf:"bytes,1,opt,name=value,proto3" json:"value,omitempty"`
 	// Messages of the same key go to the same partition; none: anywhere.
 	Key []byte `protobuf:"bytes,2,opt,name=key,proto3,oneof" json:"key,omitempty"`
-	// Given by the business, up to 256 bytes; none: the server makes one up. A topic
+	// Given by the business, up to 256 bytes; none: its place, "PARTITION-OFFSET". A topic
 	// with tube.dedupe.window stores each id once.
 	Id      string            `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	Headers map[string]string `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
