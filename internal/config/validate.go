@@ -29,10 +29,16 @@ func (c *Config) validate(ctx context.Context, resolve lookup) []error {
 	}
 	if !c.Insecure {
 		for _, l := range []struct{ name, addr string }{{"kafka", c.Kafka}, {"http", c.HTTP}, {"peer", c.Peer}} {
+			if l.name == "peer" && c.PeerTLS() {
+				continue
+			}
 			if err := requireLoopback(ctx, l.name, l.addr, resolve); err != nil {
 				problems = append(problems, err)
 			}
 		}
+	}
+	if some := c.PeerTLSCert != ""; some != (c.PeerTLSKey != "") || some != (c.PeerTLSCA != "") {
+		bad("peer-tls-cert, peer-tls-key and peer-tls-ca go together: give all three, or none for plaintext between nodes")
 	}
 	if host, port, err := net.SplitHostPort(c.Kafka); err == nil && isWildcard(host) && c.AdvertiseKafka == "" {
 		bad("kafka listens on every address (%s), so clients must be told which to connect to: give --advertise-kafka HOST:%s", c.Kafka, port)

@@ -39,6 +39,10 @@ type peers struct {
 }
 
 func (n *Node) openPeers(l net.Listener) error {
+	secure, err := peerTLS(n.cfg)
+	if err != nil {
+		return err
+	}
 	p := &peers{n: n, addrs: map[record.NodeID]string{}, hints: map[record.NodeID]string{}}
 	for _, m := range n.cfg.Masters {
 		p.hints[m.ID] = m.Addr
@@ -51,7 +55,7 @@ func (n *Node) openPeers(l net.Listener) error {
 			id := n.id()
 			return peer.Identity{ClusterID: id.ClusterID, Node: id.Node, Incarnation: id.Incarnation + "/" + n.boot}
 		},
-		Handler: mux, Receive: n.receive, Refuse: n.refusePeer, OnUp: n.peerUp, OnDown: n.peerDown, Logger: n.logger,
+		TLS: secure, Handler: mux, Receive: n.receive, Refuse: n.refusePeer, OnUp: n.peerUp, OnDown: n.peerDown, Logger: n.logger,
 	})
 	n.peers = p
 	return p.transport.Serve(l)
