@@ -24,6 +24,7 @@ import (
 	"github.com/tube-mq/tube/internal/master"
 	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/metrics"
+	"github.com/tube-mq/tube/internal/peer"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
 	"github.com/tube-mq/tube/internal/rpc"
@@ -50,6 +51,7 @@ type Node struct {
 
 	peers   *peers
 	leaders *leaders
+	ends    *ends
 	copies  *throttle
 	host    atomic.Pointer[replica.Host] // nil until the folder belongs to a cluster
 	broker  *broker.Broker
@@ -107,6 +109,7 @@ func (n *Node) start(ctx context.Context) error {
 	}
 	n.meta = newMetaMachine(n.id().Node)
 	n.leaders = newLeaders(n.id().Node, n.alive)
+	n.ends = newEnds(uint64(time.Now().UnixNano()), func(to record.NodeID, f peer.Frame) bool { return n.peers.transport.Send(to, f) })
 	background, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
 	if err := n.openPeers(n.listeners[2]); err != nil {
@@ -172,10 +175,13 @@ func (n *Node) openData() error {
 		return fmt.Errorf("data folder %s: %w", dir, err)
 	}
 	n.broker, err = broker.New(broker.Config{
-		Node: n.id().Node, FS: n.fs, Dir: path.Join(dir, "data"), Host: host, Copier: copier{n}, Logger: n.logger,
+		Node: n.id().Node, FS: n.fs, Dir: path.Join(dir, "data"), Host: host, Copier: copier{n}, Asker: n.ends, Logger: n.logger,
 		TailBudgetBytes: n.cfg.TailMemoryBytes, ReserveBytes: n.cfg.DiskReserveBytes, RetentionInterval: n.cfg.RetentionInterval,
 		ProducerExpiry: n.cfg.ProducerExpiry, MaxProducers: n.cfg.MaxProducers, OnFail: n.fail, OnLead: n.partitionLed,
 	})
+	if err == nil {
+		n.ends.here = n.broker.EndIn
+	}
 	n.host.Store(host)
 	return err
 }

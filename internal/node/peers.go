@@ -24,6 +24,8 @@ import (
 const (
 	frameRaft    = 1 // a message of a replica group; see replica/wire.go
 	frameLeaders = 2 // what the sender leads; see leaders.go
+	frameAskEnd  = 3 // where does a partition end that the receiver leads; see ends.go
+	frameTellEnd = 4 // there
 )
 
 // peers is this node's end of what nodes say to each other.
@@ -109,6 +111,12 @@ func (n *Node) receive(from record.NodeID, kind byte, buf *record.Buffer, body [
 		}
 	case frameLeaders:
 		n.leaders.receive(from, body)
+	case frameAskEnd:
+		if n.host.Load() != nil { // and with it the broker
+			n.ends.asked(from, body)
+		}
+	case frameTellEnd:
+		n.ends.told(body)
 	}
 }
 

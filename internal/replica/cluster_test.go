@@ -503,6 +503,28 @@ func TestALeaderThatSleptIsInDoubt(t *testing.T) {
 	c.eventually("a clock that stands still is noticed", func() bool { h.lastTick.Store(1); return h.late() })
 }
 
+// The doubt begins at once, also for a group whose turn is yet to come: a reader who
+// asks in between must not be told an old end.
+func TestALeaderThatSleptIsInDoubtBeforeItsTurn(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 10)
+	lead := c.leader(tm)
+	c.mu.Lock()
+	g, h := tm.groups[lead], c.hosts[lead]
+	c.mu.Unlock()
+	busy := make(chan struct{})
+	g.Do(func() { <-busy })
+	h.doubt()
+	if g.Status().Leading {
+		t.Error("a leader in doubt serves until its turn comes")
+	}
+	close(busy)
+	c.eventually("the leader is confirmed", func() bool { return c.leader(tm) != 0 })
+	c.write(tm, 10)
+	c.agree(tm, 20)
+}
+
 // When two of three are lost for good the third goes on alone, if it is told to,
 // also after a crash, and may grow again.
 func TestASurvivorIsForcedToGoOnAlone(t *testing.T) {

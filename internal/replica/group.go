@@ -99,6 +99,8 @@ type Group struct {
 	alone  atomic.Bool // no other replica takes part
 	peers  atomic.Pointer[map[record.ReplicaID]record.NodeID]
 	damage atomic.Pointer[error] // set once
+	// sure is the last of the host's pauses that left no doubt who leads.
+	sure atomic.Int64
 
 	// old is what the last restart found; immutable.
 	old *recovered
@@ -154,7 +156,7 @@ func (g *Group) ID() record.Group { return g.spec.Group }
 // Status is what this replica knows of the leadership. Any goroutine may ask.
 func (g *Group) Status() Status {
 	s := *g.status.Load()
-	if s.Leading && g.host.late() && !g.alone.Load() {
+	if s.Leading && (g.host.late() || g.sure.Load() < g.host.pauses.Load()) && !g.alone.Load() {
 		s.Leading = false
 	}
 	return s

@@ -93,7 +93,10 @@ type Host struct {
 	// lastTick is when raft's clock moved last, in nanoseconds since started; 0
 	// before it does.
 	lastTick atomic.Int64
-	failed   atomic.Bool
+	// pauses counts how often this process did not run for so long that its
+	// leaderships were in doubt. See quiet.go.
+	pauses atomic.Int64
+	failed atomic.Bool
 }
 
 // walWriter takes what groups want written: a wal.Writer, or for a Single wal.Steps.
@@ -180,6 +183,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	delete(h.recovered, spec.Group)
 	g := &Group{spec: spec, host: h, loop: h.loopFor(spec)}
 	g.status.Store(&Status{})
+	g.sure.Store(h.pauses.Load())
 	if spec.Peers == nil {
 		spec.Peers = map[record.ReplicaID]record.NodeID{}
 	}
@@ -311,6 +315,9 @@ func (h *Host) Group(id record.Group) *Group {
 	defer h.mu.Unlock()
 	return h.groups[id]
 }
+
+// Alive reports whether a node was heard of lately.
+func (h *Host) Alive(node record.NodeID) bool { return h.cfg.Alive(node) }
 
 // Ticking is how many groups have their clock running: those that are not quiet.
 func (h *Host) Ticking() int {

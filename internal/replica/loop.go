@@ -204,13 +204,12 @@ func (g *Group) work() {
 		} else {
 			g.write(e)
 		}
-		for _, m := range e.messages {
-			g.send(m)
+		late := g.core.anyTellsMore(e.messages)
+		if !late {
+			if g.sendAll(e.messages); g.core == nil {
+				break
+			}
 		}
-		if g.core == nil {
-			break
-		}
-		g.core.afterSends()
 		g.core.reads.answered(e.reads)
 		for _, en := range e.apply {
 			applied = true
@@ -223,9 +222,18 @@ func (g *Group) work() {
 		for _, m := range e.applied {
 			g.core.step(m)
 		}
+		if late {
+			if g.sendAll(e.messages); g.core == nil {
+				break
+			}
+		}
+		g.core.afterSends()
 		g.core.reads.reached(g.core.applied)
 		g.core.ask()
 		g.core.trim()
+	}
+	if g.core != nil {
+		g.sendAll(g.core.settle())
 	}
 	if g.core != nil {
 		g.core.unload(g.host.keepPayloadBytes())
@@ -235,6 +243,16 @@ func (g *Group) work() {
 		g.spec.Machine.Applied()
 	}
 	g.publish()
+}
+
+// sendAll sends messages to other replicas. The replica may fail of it.
+func (g *Group) sendAll(ms []*raftpb.Message) {
+	for _, m := range ms {
+		if g.core != nil {
+			g.core.hold(m)
+			g.send(m)
+		}
+	}
 }
 
 // publish makes the leadership known if it changed.

@@ -223,20 +223,27 @@ func (h *Host) late() bool {
 	return last != 0 && time.Since(h.started)-time.Duration(last) > doubtAfter*h.cfg.TickInterval
 }
 
-// doubt has every leadership confirmed by a majority before it counts again.
+// doubt has every leadership confirmed by a majority before it counts again. From
+// when it returns no group says that it leads, even one whose turn is yet to come.
 func (h *Host) doubt() {
+	pause := h.pauses.Add(1)
 	for _, g := range h.Groups() {
-		g.Do(func() {
-			if g.core == nil || !g.core.lead || g.core.alone() {
-				return
-			}
-			g.core.doubt = true
-			term := g.core.term
-			g.core.reads.fresh = append(g.core.reads.fresh, func(err error) {
-				if err == nil && g.core != nil && g.core.term == term {
-					g.core.doubt = false
-				}
-			})
-		})
+		g.Do(func() { g.doubt(pause) })
 	}
+}
+
+func (g *Group) doubt(pause int64) {
+	if g.core == nil || !g.core.lead || g.core.alone() {
+		g.sure.Store(pause) // whom it elects later is elected after the pause
+		return
+	}
+	g.core.doubt = true
+	term := g.core.term
+	g.core.reads.fresh = append(g.core.reads.fresh, func(err error) {
+		g.sure.Store(pause)
+		// A majority that was asked before another pause says nothing of that.
+		if err == nil && g.core != nil && g.core.term == term && pause == g.host.pauses.Load() {
+			g.core.doubt = false
+		}
+	})
 }

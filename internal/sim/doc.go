@@ -9,6 +9,7 @@
 //	network   delays, drops, repeats, reorders, cuts
 //	team      one replica group: which replicas it should have, on which nodes
 //	client    produces with sequences until acknowledged; reads behind a barrier
+//	traveller reads from leaders and followers as it comes by
 //	fault     what goes wrong, and how often it did
 //	checker   what must hold, looked at while it happens and at the end
 //
