@@ -115,6 +115,9 @@ type Group struct {
 	mark *raftpb.Message
 	// leaderless is how many ticks this replica has known no leader.
 	leaderless int
+	// heldBack is how many ticks this replica, on a sick node, has left it to others
+	// to stand for election since it last heard of a leader.
+	heldBack int
 	// standIn is after how many ticks to stand for election, if nobody leads then.
 	standIn int
 	failed  error
