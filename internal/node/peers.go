@@ -24,6 +24,7 @@ import (
 const (
 	frameRaft    = 1 // a message of a replica group; see replica/wire.go
 	frameLeaders = 2 // what the sender leads; see leaders.go
+	frameHealth  = 3 // how the sender is; see watchdog.go
 )
 
 // peers is this node's end of what nodes say to each other.
@@ -105,11 +106,14 @@ func (n *Node) receive(from record.NodeID, kind byte, buf *record.Buffer, body [
 		}
 	case frameLeaders:
 		n.leaders.receive(from, body)
+	case frameHealth:
+		n.health.receive(from, body)
 	}
 }
 
 func (n *Node) peerUp(node record.NodeID) {
 	n.logger.Info("node is reachable", "node", node)
+	n.peers.transport.Send(node, n.health.frame())
 	for _, b := range n.leaders.all() {
 		n.peers.transport.Send(node, peer.Frame{Kind: frameLeaders, Parts: [][]byte{b}})
 	}
@@ -117,6 +121,7 @@ func (n *Node) peerUp(node record.NodeID) {
 
 func (n *Node) peerDown(node record.NodeID) {
 	n.logger.Warn("node is not reachable", "node", node)
+	n.health.set(node, "", time.Now()) // it says how it is when it is back
 	if h := n.host.Load(); h != nil {
 		h.PeerDown(node)
 	}

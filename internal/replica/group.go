@@ -154,6 +154,9 @@ func (in *inbox) reset() {
 // ID is the group's id.
 func (g *Group) ID() record.Group { return g.spec.Group }
 
+// Replica is the id of this node's replica.
+func (g *Group) Replica() record.ReplicaID { return g.spec.Replica }
+
 // Status is what this replica knows of the leadership. Any goroutine may ask.
 func (g *Group) Status() Status {
 	s := *g.status.Load()
