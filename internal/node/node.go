@@ -93,12 +93,15 @@ func startOn(ctx context.Context, disk vfs.FS, cfg *config.Config, version strin
 		boot: uuid.NewString(), copies: &throttle{},
 	}
 	n.fs = n.disk
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	started := make(chan error, 1)
 	go func() { started <- n.start(ctx) }()
 	var err error
 	select {
 	case err = <-started:
 	case <-n.done: // the disk hangs or fails: what waits for it is not waited for
+		go func() { <-started; _ = n.release() }() // should it come back after all
 		return nil, n.failure
 	}
 	if err != nil {
