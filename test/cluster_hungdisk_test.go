@@ -134,7 +134,13 @@ func TestALeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 	disk.freeze()
 	at := time.Now()
 	c.node(1).away = true // it serves, but says what it knew last
-	t.Logf("partition %d takes writes again %v after its leader's disk hangs", led, c.firstWrite(p, led, at).Round(time.Millisecond))
+	took := c.firstWrite(p, led, at)
+	t.Logf("partition %d takes writes again %v after its leader's disk hangs", led, took.Round(time.Millisecond))
+	// A second until it is sick, and at once handed over: those who had to elect
+	// without it would begin three seconds later.
+	if took >= 4*time.Second {
+		t.Errorf("the leader did not hand over: writing went on after %v", took)
+	}
 	l.flowing(300)
 	for partition := range int32(3) {
 		if id := c.leader("t", partition); id == 1 {
