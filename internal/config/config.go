@@ -60,6 +60,8 @@ type Config struct {
 	TailMemoryBytes   int64
 	DiskReserveBytes  int64
 	RetentionInterval time.Duration
+	DiskSlowAfter     time.Duration // 0: a slow disk is not looked for
+	DiskHungAfter     time.Duration // 0: a hung disk is not looked for
 	ProducerExpiry    time.Duration
 	MaxProducers      int
 

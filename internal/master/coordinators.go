@@ -43,7 +43,7 @@ func SpreadCoordinators(v View, leads map[record.Group]record.NodeID) []ShardTra
 		from := leads[g]
 		if slices.Contains(masters, from) {
 			led[from] = append(led[from], g)
-		} else if n := v.Image.Nodes[from]; n == nil || n.Drain || v.Sick[from] {
+		} else if n := v.Image.Nodes[from]; n == nil || n.Drain || p.sick(from) {
 			homeless = append(homeless, ShardTransfer{Group: g, From: from})
 		}
 	}
@@ -73,5 +73,5 @@ func SpreadCoordinators(v View, leads map[record.Group]record.NodeID) []ShardTra
 // a while, as one that restarts again and again should not be given any.
 func (p *planner) mayCoordinate(n *meta.Node) bool {
 	seen := p.Alive[n.ID]
-	return seen.Alive && !n.Drain && n.State != meta.NodeDown && !p.Sick[n.ID] && p.Now.Sub(seen.Since) >= p.Config.LeaderAfter
+	return seen.Alive && !n.Drain && n.State != meta.NodeDown && !p.sick(n.ID) && p.Now.Sub(seen.Since) >= p.Config.LeaderAfter
 }

@@ -52,7 +52,7 @@ func TestCoordinatorsAreSpreadEvenly(t *testing.T) {
 func TestOnlyMastersThatAreThereCoordinate(t *testing.T) {
 	v := coordinating(5)
 	v.Image.Nodes[2].Drain = true
-	v.Sick = map[record.NodeID]bool{3: true}
+	v.Sick = map[record.NodeID]string{3: "its disk is slow"}
 	v.Alive[4] = Seen{Alive: false, Since: v.Now.Add(-time.Minute)}
 	v.Alive[5] = Seen{Alive: true, Since: v.Now.Add(-time.Second)} // only just
 	leads := map[record.Group]record.NodeID{2: 1, 3: 2, 4: 3, 5: 4}

@@ -26,6 +26,7 @@ const (
 	frameLeaders = 2 // what the sender leads; see leaders.go
 	frameAskEnd  = 3 // where does a partition end that the receiver leads; see ends.go
 	frameTellEnd = 4 // there
+	frameHealth  = 5 // how the sender is; see watchdog.go
 )
 
 // peers is this node's end of what nodes say to each other.
@@ -117,11 +118,14 @@ func (n *Node) receive(from record.NodeID, kind byte, buf *record.Buffer, body [
 		}
 	case frameTellEnd:
 		n.ends.told(body)
+	case frameHealth:
+		n.health.receive(from, body)
 	}
 }
 
 func (n *Node) peerUp(node record.NodeID) {
 	n.logger.Info("node is reachable", "node", node)
+	n.peers.transport.Send(node, n.health.frame())
 	for _, b := range n.leaders.all() {
 		n.peers.transport.Send(node, peer.Frame{Kind: frameLeaders, Parts: [][]byte{b}})
 	}
@@ -129,6 +133,7 @@ func (n *Node) peerUp(node record.NodeID) {
 
 func (n *Node) peerDown(node record.NodeID) {
 	n.logger.Warn("node is not reachable", "node", node)
+	n.health.set(node, "", time.Now()) // it says how it is when it is back
 	if h := n.host.Load(); h != nil {
 		h.PeerDown(node)
 	}

@@ -92,6 +92,7 @@ func (n *Node) view(s *steering) master.View {
 	im := n.meta.Image()
 	v := master.View{
 		Now: time.Now(), Image: im, Alive: map[record.NodeID]master.Seen{}, Leads: map[record.TopicPartition]record.NodeID{},
+		Sick:   n.health.all(),
 		Tried:  func(tp record.TopicPartition) bool { _, ok := s.tried[tp]; return ok },
 		Config: master.PlannerConfig{ReplaceAfter: n.cfg.ReplaceAfter},
 	}

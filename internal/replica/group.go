@@ -117,6 +117,9 @@ type Group struct {
 	mark *raftpb.Message
 	// leaderless is how many ticks this replica has known no leader.
 	leaderless int
+	// heldBack is how many ticks this replica, on a sick node, has left it to others
+	// to stand for election since it last heard of a leader.
+	heldBack int
 	// standIn is after how many ticks to stand for election, if nobody leads then.
 	standIn int
 	failed  error
@@ -152,6 +155,9 @@ func (in *inbox) reset() {
 
 // ID is the group's id.
 func (g *Group) ID() record.Group { return g.spec.Group }
+
+// Replica is the id of this node's replica.
+func (g *Group) Replica() record.ReplicaID { return g.spec.Replica }
 
 // Status is what this replica knows of the leadership. Any goroutine may ask.
 func (g *Group) Status() Status {

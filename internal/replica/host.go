@@ -37,6 +37,9 @@ type Config struct {
 	// Alive reports whether a node was heard of lately; nil: always. Groups go
 	// quiet only while it does; see PeerDown.
 	Alive func(record.NodeID) bool
+	// Sick reports whether another node's disk is slow, so that it should not lead;
+	// nil: none is. Of its own a host is told: see SetSick.
+	Sick func(record.NodeID) bool
 	// OnFail is told once when a write or fsync failed: the node must stop.
 	OnFail func(error)
 }
@@ -56,6 +59,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Alive == nil {
 		c.Alive = func(record.NodeID) bool { return true }
+	}
+	if c.Sick == nil {
+		c.Sick = func(record.NodeID) bool { return false }
 	}
 	if c.Transport == nil {
 		c.Transport = noTransport{}
@@ -97,11 +103,14 @@ type Host struct {
 	// leaderships were in doubt. See quiet.go.
 	pauses atomic.Int64
 	failed atomic.Bool
+	sick   atomic.Bool // see SetSick
 }
 
 // walWriter takes what groups want written: a wal.Writer, or for a Single wal.Steps.
 type walWriter interface {
 	Submit(wal.Batch)
+	Stall(on bool)
+	Crowded() bool
 	Close() error
 }
 

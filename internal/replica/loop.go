@@ -98,7 +98,11 @@ func (g *Group) turn() {
 			}
 		}
 		settled := g.idleTicks >= quietAfter
-		g.core.propose(in.proposals)
+		if g.host.writer.Crowded() {
+			refuse(in.proposals, ErrBusy)
+		} else {
+			g.core.propose(in.proposals)
+		}
 		g.work()
 		for _, f := range in.calls {
 			f()
@@ -129,10 +133,7 @@ func (g *Group) refuse(in *inbox) {
 	if err == nil {
 		err = ErrStopped
 	}
-	for _, p := range in.proposals {
-		p.Buf.Release()
-		p.Done(nil, err)
-	}
+	refuse(in.proposals, err)
 	for _, m := range in.messages {
 		m.buf.Release()
 	}
@@ -141,9 +142,18 @@ func (g *Group) refuse(in *inbox) {
 	}
 }
 
+func refuse(proposals []Proposal, err error) {
+	for _, p := range proposals {
+		p.Buf.Release()
+		p.Done(nil, err)
+	}
+}
+
 // receive takes a peer's message.
 func (g *Group) receive(m Message) {
 	switch t := m.raft.GetType(); {
+	case g.declines(m.raft):
+		m.buf.Release()
 	case t == raftpb.MsgSnap:
 		// Raft hears of it when the copy is here.
 		from := m.raft.GetFrom()

@@ -263,6 +263,9 @@ func (g *Group) Transfer(to record.ReplicaID) {
 		}
 		id := uint64(to)
 		if id == 0 {
+			id = g.core.successor(g.well)
+		}
+		if id == 0 {
 			id = g.core.successor(func(uint64) bool { return true })
 		}
 		if id != 0 && id != uint64(g.core.id) {

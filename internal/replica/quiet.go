@@ -28,10 +28,10 @@ const quietMark = "go quiet"
 
 // tickOnce moves raft's clock.
 func (g *Group) tickOnce() {
-	g.core.rn.Tick()
+	g.advance()
 	g.knock()
 	if g.standIn > 0 {
-		if g.standIn--; g.standIn == 0 && g.core.leader == 0 {
+		if g.standIn--; g.standIn == 0 && g.core.leader == 0 && !g.leavesIt() {
 			if err := g.core.campaign(); err != nil {
 				g.spec.Logger.Debug("cannot stand for election", "group", g.spec.Group, "err", err)
 			}
@@ -145,7 +145,7 @@ func (g *Group) setQuiet(on bool) {
 func (g *Group) wakeUp() {
 	if g.quiet && g.core != nil {
 		g.setQuiet(false)
-		g.core.rn.Tick()
+		g.advance()
 	}
 }
 

@@ -48,6 +48,7 @@ type Command struct {
 	//	*Command_PlacementDone
 	//	*Command_UnsafeRecover
 	//	*Command_RenewReplicas
+	//	*Command_SetNodeSick
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -232,6 +233,15 @@ func (x *Command) GetRenewReplicas() *RenewReplicas {
 	return nil
 }
 
+func (x *Command) GetSetNodeSick() *SetNodeSick {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_SetNodeSick); ok {
+			return x.SetNodeSick
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -296,6 +306,10 @@ type Command_RenewReplicas struct {
 	RenewReplicas *RenewReplicas `protobuf:"bytes,16,opt,name=renew_replicas,json=renewReplicas,proto3,oneof"`
 }
 
+type Command_SetNodeSick struct {
+	SetNodeSick *SetNodeSick `protobuf:"bytes,21,opt,name=set_node_sick,json=setNodeSick,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Kind() {}
 
 func (*Command_RegisterNode) isCommand_Kind() {}
@@ -325,6 +339,8 @@ func (*Command_PlacementDone) isCommand_Kind() {}
 func (*Command_UnsafeRecover) isCommand_Kind() {}
 
 func (*Command_RenewReplicas) isCommand_Kind() {}
+
+func (*Command_SetNodeSick) isCommand_Kind() {}
 
 // RenewReplicas replaces replicas whose data is damaged by new ones on the same node.
 type RenewReplicas struct {
@@ -1094,6 +1110,59 @@ func (x *SetNodeState) GetState() string {
 	return ""
 }
 
+// SetNodeSick notes why a node should not lead; empty: it is well.
+type SetNodeSick struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeSick) Reset() {
+	*x = SetNodeSick{}
+	mi := &file_meta_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeSick) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeSick) ProtoMessage() {}
+
+func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeSick.ProtoReflect.Descriptor instead.
+func (*SetNodeSick) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SetNodeSick) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *SetNodeSick) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type CreateTopic struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1106,7 +1175,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1187,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1200,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{15}
+	return file_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateTopic) GetName() string {
@@ -1171,7 +1240,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1252,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1265,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{16}
+	return file_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -1217,7 +1286,7 @@ type CreatePartitions struct {
 
 func (x *CreatePartitions) Reset() {
 	*x = CreatePartitions{}
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1298,7 @@ func (x *CreatePartitions) String() string {
 func (*CreatePartitions) ProtoMessage() {}
 
 func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1311,7 @@ func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePartitions.ProtoReflect.Descriptor instead.
 func (*CreatePartitions) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{17}
+	return file_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreatePartitions) GetId() []byte {
@@ -1279,7 +1348,7 @@ type AlterConfig struct {
 
 func (x *AlterConfig) Reset() {
 	*x = AlterConfig{}
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1360,7 @@ func (x *AlterConfig) String() string {
 func (*AlterConfig) ProtoMessage() {}
 
 func (x *AlterConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1373,7 @@ func (x *AlterConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterConfig.ProtoReflect.Descriptor instead.
 func (*AlterConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{18}
+	return file_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AlterConfig) GetId() []byte {
@@ -1345,7 +1414,7 @@ type AllocateProducerIds struct {
 
 func (x *AllocateProducerIds) Reset() {
 	*x = AllocateProducerIds{}
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1426,7 @@ func (x *AllocateProducerIds) String() string {
 func (*AllocateProducerIds) ProtoMessage() {}
 
 func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1439,7 @@ func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIds.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIds) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{19}
+	return file_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AllocateProducerIds) GetNode() int32 {
@@ -1397,7 +1466,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1478,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1491,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{20}
+	return file_meta_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Nodes) GetIds() []int32 {
@@ -1442,7 +1511,7 @@ type KeyValue struct {
 
 func (x *KeyValue) Reset() {
 	*x = KeyValue{}
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1523,7 @@ func (x *KeyValue) String() string {
 func (*KeyValue) ProtoMessage() {}
 
 func (x *KeyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1536,7 @@ func (x *KeyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyValue.ProtoReflect.Descriptor instead.
 func (*KeyValue) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{21}
+	return file_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *KeyValue) GetKey() string {
@@ -1498,13 +1567,14 @@ type Node struct {
 	MetaReplica   uint64                 `protobuf:"varint,10,opt,name=meta_replica,json=metaReplica,proto3" json:"meta_replica,omitempty"`
 	SinceMillis   int64                  `protobuf:"varint,11,opt,name=since_millis,json=sinceMillis,proto3" json:"since_millis,omitempty"`
 	Drain         bool                   `protobuf:"varint,12,opt,name=drain,proto3" json:"drain,omitempty"`
+	Sick          string                 `protobuf:"bytes,13,opt,name=sick,proto3" json:"sick,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1586,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +1599,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{22}
+	return file_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Node) GetId() int32 {
@@ -1616,6 +1686,13 @@ func (x *Node) GetDrain() bool {
 	return false
 }
 
+func (x *Node) GetSick() string {
+	if x != nil {
+		return x.Sick
+	}
+	return ""
+}
+
 type Replica struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1627,7 +1704,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1716,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1729,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{23}
+	return file_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Replica) GetId() uint64 {
@@ -1692,7 +1769,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1704,7 +1781,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1717,7 +1794,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{24}
+	return file_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Placement) GetGroup() uint64 {
@@ -1789,7 +1866,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +1878,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +1891,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{25}
+	return file_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Topic) GetId() []byte {
@@ -1865,7 +1942,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +1954,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +1967,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{26}
+	return file_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -1947,7 +2024,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2036,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2049,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{27}
+	return file_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -2063,7 +2140,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2152,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2165,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{28}
+	return file_meta_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Replaced) GetNode() int32 {
@@ -2110,7 +2187,7 @@ var File_meta_proto protoreflect.FileDescriptor
 const file_meta_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"meta.proto\x12\ttube.meta\"\xf5\a\n" +
+	"meta.proto\x12\ttube.meta\"\xb3\b\n" +
 	"\aCommand\x12\x1f\n" +
 	"\vtime_millis\x18\x01 \x01(\x03R\n" +
 	"timeMillis\x124\n" +
@@ -2131,7 +2208,8 @@ const file_meta_proto_rawDesc = "" +
 	"\x0fcancel_reassign\x18\r \x01(\v2\x19.tube.meta.CancelReassignH\x00R\x0ecancelReassign\x12A\n" +
 	"\x0eplacement_done\x18\x0e \x01(\v2\x18.tube.meta.PlacementDoneH\x00R\rplacementDone\x12A\n" +
 	"\x0eunsafe_recover\x18\x0f \x01(\v2\x18.tube.meta.UnsafeRecoverH\x00R\runsafeRecover\x12A\n" +
-	"\x0erenew_replicas\x18\x10 \x01(\v2\x18.tube.meta.RenewReplicasH\x00R\rrenewReplicasB\x06\n" +
+	"\x0erenew_replicas\x18\x10 \x01(\v2\x18.tube.meta.RenewReplicasH\x00R\rrenewReplicas\x12<\n" +
+	"\rset_node_sick\x18\x15 \x01(\v2\x16.tube.meta.SetNodeSickH\x00R\vsetNodeSickB\x06\n" +
 	"\x04kind\"W\n" +
 	"\rRenewReplicas\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x122\n" +
@@ -2186,7 +2264,10 @@ const file_meta_proto_rawDesc = "" +
 	"\x05nodes\x18\x04 \x03(\x05R\x05nodes\"8\n" +
 	"\fSetNodeState\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x14\n" +
-	"\x05state\x18\x02 \x01(\tR\x05state\"\x96\x01\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\"3\n" +
+	"\vSetNodeSick\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\x96\x01\n" +
 	"\vCreateTopic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\fR\x02id\x120\n" +
@@ -2214,7 +2295,7 @@ const file_meta_proto_rawDesc = "" +
 	"\x03ids\x18\x01 \x03(\x05R\x03ids\"2\n" +
 	"\bKeyValue\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xac\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xc0\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -2228,7 +2309,8 @@ const file_meta_proto_rawDesc = "" +
 	"\fmeta_replica\x18\n" +
 	" \x01(\x04R\vmetaReplica\x12!\n" +
 	"\fsince_millis\x18\v \x01(\x03R\vsinceMillis\x12\x14\n" +
-	"\x05drain\x18\f \x01(\bR\x05drain\"A\n" +
+	"\x05drain\x18\f \x01(\bR\x05drain\x12\x12\n" +
+	"\x04sick\x18\r \x01(\tR\x04sick\"A\n" +
 	"\aReplica\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\x05R\x04node\x12\x12\n" +
@@ -2288,7 +2370,7 @@ func file_meta_proto_rawDescGZIP() []byte {
 	return file_meta_proto_rawDescData
 }
 
-var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_meta_proto_goTypes = []any{
 	(*Command)(nil),             // 0: tube.meta.Command
 	(*RenewReplicas)(nil),       // 1: tube.meta.RenewReplicas
@@ -2305,30 +2387,31 @@ var file_meta_proto_goTypes = []any{
 	(*Members)(nil),             // 12: tube.meta.Members
 	(*UnsafeRecover)(nil),       // 13: tube.meta.UnsafeRecover
 	(*SetNodeState)(nil),        // 14: tube.meta.SetNodeState
-	(*CreateTopic)(nil),         // 15: tube.meta.CreateTopic
-	(*DeleteTopic)(nil),         // 16: tube.meta.DeleteTopic
-	(*CreatePartitions)(nil),    // 17: tube.meta.CreatePartitions
-	(*AlterConfig)(nil),         // 18: tube.meta.AlterConfig
-	(*AllocateProducerIds)(nil), // 19: tube.meta.AllocateProducerIds
-	(*Nodes)(nil),               // 20: tube.meta.Nodes
-	(*KeyValue)(nil),            // 21: tube.meta.KeyValue
-	(*Node)(nil),                // 22: tube.meta.Node
-	(*Replica)(nil),             // 23: tube.meta.Replica
-	(*Placement)(nil),           // 24: tube.meta.Placement
-	(*Topic)(nil),               // 25: tube.meta.Topic
-	(*Event)(nil),               // 26: tube.meta.Event
-	(*Snapshot)(nil),            // 27: tube.meta.Snapshot
-	(*Replaced)(nil),            // 28: tube.meta.Replaced
+	(*SetNodeSick)(nil),         // 15: tube.meta.SetNodeSick
+	(*CreateTopic)(nil),         // 16: tube.meta.CreateTopic
+	(*DeleteTopic)(nil),         // 17: tube.meta.DeleteTopic
+	(*CreatePartitions)(nil),    // 18: tube.meta.CreatePartitions
+	(*AlterConfig)(nil),         // 19: tube.meta.AlterConfig
+	(*AllocateProducerIds)(nil), // 20: tube.meta.AllocateProducerIds
+	(*Nodes)(nil),               // 21: tube.meta.Nodes
+	(*KeyValue)(nil),            // 22: tube.meta.KeyValue
+	(*Node)(nil),                // 23: tube.meta.Node
+	(*Replica)(nil),             // 24: tube.meta.Replica
+	(*Placement)(nil),           // 25: tube.meta.Placement
+	(*Topic)(nil),               // 26: tube.meta.Topic
+	(*Event)(nil),               // 27: tube.meta.Event
+	(*Snapshot)(nil),            // 28: tube.meta.Snapshot
+	(*Replaced)(nil),            // 29: tube.meta.Replaced
 }
 var file_meta_proto_depIdxs = []int32{
 	2,  // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
 	4,  // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
 	14, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
-	15, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
-	16, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
-	17, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
-	18, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
-	19, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
+	16, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
+	17, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
+	18, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
+	19, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
+	20, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
 	5,  // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
 	6,  // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
 	7,  // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
@@ -2336,32 +2419,33 @@ var file_meta_proto_depIdxs = []int32{
 	11, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
 	13, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
 	1,  // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
-	12, // 15: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
-	3,  // 16: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
-	22, // 17: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
-	8,  // 18: tube.meta.Reassign.moves:type_name -> tube.meta.Move
-	10, // 19: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
-	12, // 20: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
-	20, // 21: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
-	21, // 22: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
-	20, // 23: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
-	21, // 24: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
-	23, // 25: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
-	23, // 26: tube.meta.Placement.target:type_name -> tube.meta.Replica
-	23, // 27: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
-	21, // 28: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
-	24, // 29: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
-	22, // 30: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
-	25, // 31: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
-	21, // 32: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
-	26, // 33: tube.meta.Snapshot.events:type_name -> tube.meta.Event
-	3,  // 34: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
-	28, // 35: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	15, // 15: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
+	12, // 16: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
+	3,  // 17: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
+	23, // 18: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
+	8,  // 19: tube.meta.Reassign.moves:type_name -> tube.meta.Move
+	10, // 20: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
+	12, // 21: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
+	21, // 22: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
+	22, // 23: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
+	21, // 24: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
+	22, // 25: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
+	24, // 26: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
+	24, // 27: tube.meta.Placement.target:type_name -> tube.meta.Replica
+	24, // 28: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
+	22, // 29: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
+	25, // 30: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
+	23, // 31: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
+	26, // 32: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
+	22, // 33: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
+	27, // 34: tube.meta.Snapshot.events:type_name -> tube.meta.Event
+	3,  // 35: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
+	29, // 36: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_meta_proto_init() }
@@ -2385,6 +2469,7 @@ func file_meta_proto_init() {
 		(*Command_PlacementDone)(nil),
 		(*Command_UnsafeRecover)(nil),
 		(*Command_RenewReplicas)(nil),
+		(*Command_SetNodeSick)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2392,7 +2477,7 @@ func file_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_proto_rawDesc), len(file_meta_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
