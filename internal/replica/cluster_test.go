@@ -27,7 +27,7 @@ type crew struct {
 	cut   map[[2]record.NodeID]bool // from, to
 	teams map[record.Group]*team
 	cfg   func(*Config)
-	seen  func(Message) // told of every message; may be nil
+	seen  func(Message) // told of every message; may be nil; set by watch
 }
 
 // team is one group over the crew.
@@ -72,6 +72,7 @@ func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
 	h := w.c.hosts[to]
 	// Who was killed says nothing any more, although its host still has to be closed.
 	cut := w.c.cut[[2]record.NodeID{w.from, to}] || w.c.hosts[w.from] == nil
+	seen := w.c.seen
 	w.c.mu.Unlock()
 	if h == nil || cut {
 		return false
@@ -79,15 +80,21 @@ func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
 	buf := record.NewBuffer(len(slices.Concat(parts...)))
 	defer buf.Release()
 	copy(buf.B, slices.Concat(parts...))
-	if w.c.seen != nil {
+	if seen != nil {
 		if m, err := decodeMessage(buf.B, nil); err == nil {
-			w.c.seen(m)
+			seen(m)
 		}
 	}
 	if err := h.Receive(buf.B, buf); err != nil {
 		w.c.t.Errorf("receive: %v", err)
 	}
 	return true
+}
+
+func (c *crew) watch(seen func(Message)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = seen
 }
 
 func (c *crew) start(n record.NodeID) {
@@ -602,7 +609,7 @@ func TestLargeAppendsAreSplit(t *testing.T) {
 	c := newCrew(t, 3, func(cfg *Config) { cfg.WAL.FileBytes = 16 << 20 })
 	tm := c.found(7, 1, 2, 3)
 	c.write(tm, 1)
-	c.seen = func(m Message) {
+	c.watch(func(m Message) {
 		if n := len(m.raft.GetEntries()); n > 0 {
 			mu.Lock()
 			defer mu.Unlock()
@@ -611,7 +618,7 @@ func TestLargeAppendsAreSplit(t *testing.T) {
 				t.Errorf("%d entries from %d on follow entry %d of term %d", n, m.raft.GetEntries()[0].GetIndex(), m.raft.GetIndex(), m.raft.GetLogTerm())
 			}
 		}
-	}
+	})
 	g := tm.groups[c.leader(tm)]
 	done := make(chan error, 12)
 	g.Do(func() { // all in one turn, so that raft makes one message of them

@@ -27,7 +27,7 @@ func TestNoFollowerIsAheadOfItsLeader(t *testing.T) {
 	c := newCrew(t, 3, nil)
 	var mu sync.Mutex
 	acked, told := map[uint64]uint64{}, map[uint64]int{} // by replica: index, and answers since
-	c.seen = func(m Message) {
+	c.watch(func(m Message) {
 		mu.Lock()
 		defer mu.Unlock()
 		if from := m.raft.GetFrom(); m.raft.GetType() == raftpb.MsgAppResp && !m.raft.GetReject() {
@@ -37,7 +37,7 @@ func TestNoFollowerIsAheadOfItsLeader(t *testing.T) {
 				acked[from], told[from] = m.raft.GetIndex(), 1
 			}
 		}
-	}
+	})
 	tm := c.found(7, 1, 2, 3)
 	c.write(tm, 10)
 	c.agree(tm, 10)
