@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -99,7 +98,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config) error {
 	select {
 	case <-ctx.Done():
 	case <-node.Done():
-		return stoppedByItself(node)
+		return a.stoppedByItself(node)
 	}
 	log.Info("stopping: no new requests, those under way are finished", "timeout", cfg.ShutdownTimeout)
 	// The context of the signal has ended; the stop has its own.
@@ -114,7 +113,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config) error {
 			return fmt.Errorf("the node did not stop cleanly: %w", err)
 		}
 	case <-failed(node): // its disk hangs, and the stop with it
-		return stoppedByItself(node)
+		return a.stoppedByItself(node)
 	}
 	log.Info("stopped", "took", a.now().Sub(began).Round(time.Millisecond))
 	return nil
@@ -124,11 +123,8 @@ func (a *app) serve(ctx context.Context, cfg *config.Config) error {
 // standard error may be a file on the disk that hangs.
 const lastWordTimeout = 3 * time.Second
 
-// exitNow ends the process at once.
-var exitNow = os.Exit
-
-func stoppedByItself(node runningNode) error {
-	time.AfterFunc(lastWordTimeout, func() { exitNow(exitFailed) })
+func (a *app) stoppedByItself(node runningNode) error {
+	time.AfterFunc(lastWordTimeout, func() { a.exit(exitFailed) })
 	return &failure{exitFailed, fmt.Sprintf("the node stopped: %v", node.Err()), "the log above says more; docs/operations.md says what to do about a full or failing disk"}
 }
 
