@@ -25,6 +25,7 @@ type Config struct {
 	Dir    string // holds one folder per partition, named by ids
 	Host   *replica.Host
 	Copier Copier // nil: replicas here cannot be brought up to date by a copy
+	Asker  Asker  // nil: replicas here serve only while they lead
 	Limits record.Limits
 	Logger *slog.Logger
 	Clock  func() time.Time // time.Now
@@ -101,6 +102,7 @@ type Broker struct {
 
 	mu         sync.RWMutex
 	partitions map[record.TopicPartition]*Partition
+	groups     map[record.Group]*Partition // the same, by their groups
 
 	stop func()
 	done sync.WaitGroup
@@ -128,7 +130,7 @@ func New(cfg Config) (*Broker, error) {
 		cfg: cfg, clock: cfg.Clock, limits: cfg.Limits,
 		flusher:    newFlusher(cfg.FlushBytes, cfg.TailBudgetBytes),
 		files:      commitlog.NewOpenFiles(maxOpenFiles, maxIndexBytes),
-		partitions: map[record.TopicPartition]*Partition{},
+		partitions: map[record.TopicPartition]*Partition{}, groups: map[record.Group]*Partition{},
 	}
 	b.queues = newQueues(b)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -204,7 +206,7 @@ func (b *Broker) Host(t *meta.Topic, n record.Partition) error {
 		return fmt.Errorf("partition %s of topic %s: %w", id, t.Name, err)
 	}
 	b.mu.Lock()
-	b.partitions[id] = p
+	b.partitions[id], b.groups[p.groupID] = p, p
 	b.mu.Unlock()
 	b.queues.hosted(p)
 	return nil
@@ -308,6 +310,9 @@ func (b *Broker) Unhost(id record.TopicPartition, group record.Group) error {
 	b.mu.Lock()
 	p, ok := b.partitions[id]
 	delete(b.partitions, id)
+	if ok {
+		delete(b.groups, p.groupID)
+	}
 	b.mu.Unlock()
 	if !ok {
 		if err := b.cfg.Host.Drop(group); err != nil {

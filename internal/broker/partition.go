@@ -34,9 +34,14 @@ type Partition struct {
 	// damage is why this partition cannot be served; nil while it can.
 	damage atomic.Pointer[error]
 
-	// watchers are woken after every change of bounds or leadership.
+	// watchers are woken after every change of bounds or leadership; catching are
+	// readers who wait for this replica to catch up, see follow.go.
 	mu       sync.Mutex
 	watchers map[Watcher]int
+	catching map[*catchUp]struct{}
+	// followers is what the leader knew of them last; looking: it finds out.
+	followers atomic.Pointer[followers]
+	looking   atomic.Bool
 
 	flush flushState
 	queue *queueLog
@@ -59,13 +64,7 @@ func (p *Partition) serving(clientEpoch record.Epoch) error {
 	if !s.Leading {
 		return ErrNotLeader
 	}
-	if own := record.Epoch(s.Term); clientEpoch >= 0 && clientEpoch != own {
-		if clientEpoch < own {
-			return ErrFencedEpoch
-		}
-		return ErrUnknownEpoch
-	}
-	return nil
+	return checkEpoch(clientEpoch, s.Term)
 }
 
 // Produce checks a batch and proposes it. done is called exactly once, possibly
@@ -181,7 +180,11 @@ func (p *Partition) Bounds() (Bounds, error) {
 
 // Read returns whole batches that are there now; it does not wait.
 func (p *Partition) Read(req ReadRequest) (ReadResult, error) {
-	if err := p.serving(req.LeaderEpoch); err != nil {
+	err := p.serving(req.LeaderEpoch)
+	if req.CaughtUp && errors.Is(err, ErrNotLeader) {
+		return p.readFollowing(req)
+	}
+	if err != nil {
 		return ReadResult{}, err
 	}
 	return p.read(req)
@@ -227,6 +230,9 @@ func (p *Partition) wake() {
 	p.mu.Lock()
 	for w := range p.watchers {
 		w.Wake()
+	}
+	for c := range p.catching {
+		p.caughtUpLocked(c)
 	}
 	p.mu.Unlock()
 }

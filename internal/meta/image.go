@@ -147,6 +147,9 @@ type Node struct {
 	Since       time.Time // of State
 	// Drain: everything shall move away from it, also while it is down.
 	Drain bool
+	// Sick is why it should not lead, for example as its disk is slow, as it said
+	// last; empty: it is well.
+	Sick string
 }
 
 // The roles of a node.

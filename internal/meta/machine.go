@@ -96,6 +96,8 @@ func (m *Machine) Apply(index record.Index, data []byte) Result {
 		r = m.registerNode(&im, now, k.RegisterNode)
 	case *metapb.Command_SetNodeState:
 		r = m.setNodeState(&im, now, k.SetNodeState)
+	case *metapb.Command_SetNodeSick:
+		r = m.setNodeSick(&im, now, k.SetNodeSick)
 	case *metapb.Command_CreateTopic:
 		r = m.createTopic(&im, now, k.CreateTopic)
 	case *metapb.Command_DeleteTopic:

@@ -22,6 +22,7 @@ import (
 //	bootstrap founders=(N:id,…)
 //	register node=N inc=I [roles=(master,broker)] [zone=Z] [replace]
 //	state node=N is=up|down|draining
+//	sick node=N why=TEXT, well node=N
 //	drain node=N, undrain node=N, remove node=N [force]
 //	create topic=T partitions=(1.2.3,2.3.1)
 //	reassign T/P=(nodes) … [cause=C] [throttle=N]
@@ -111,6 +112,8 @@ func (w *scripted) command(cmd string) []byte {
 		return RegisterNode(w.now, n)
 	case "state":
 		return SetNodeState(w.now, node, NodeState(w.word("is", "")))
+	case "sick", "well":
+		return SetNodeSick(w.now, node, w.word("why", ""))
 	case "drain", "undrain":
 		return DrainNode(w.now, node, cmd == "drain")
 	case "remove":
@@ -189,6 +192,9 @@ func (w *scripted) nodes() {
 		drain := ""
 		if n.Drain {
 			drain = ", shall drain"
+		}
+		if n.Sick != "" {
+			drain += ", sick (" + n.Sick + ")"
 		}
 		fmt.Fprintf(&w.out, "node %d: %s%s since %s, incarnation %s, meta replica %s\n", id, n.State, drain, n.Since.Sub(now), n.Incarnation, replicaName(n.MetaReplica))
 		if im.MetaNode(n.MetaReplica) != n {

@@ -67,7 +67,23 @@ func (n *Node) belong(ctx context.Context) error {
 	}
 }
 
-func waitingFor(missing []config.Master) string {
+// silent is a master that does not answer.
+type silent struct {
+	config.Master
+	err error
+}
+
+// String names the master, and what is wrong if it is more than that nobody is there:
+// certificates that do not fit do not mend themselves.
+func (s silent) String() string {
+	name := s.Master.String()
+	if text := s.err.Error(); strings.Contains(text, "tls:") || strings.Contains(text, "certificate") || strings.Contains(text, "malformed HTTP response") {
+		name += " (" + text + ")"
+	}
+	return name
+}
+
+func waitingFor(missing []silent) string {
 	if len(missing) == 0 {
 		return "a master to found it, or to be active"
 	}
@@ -106,7 +122,7 @@ func (n *Node) checkMasters(ctx context.Context, others []config.Master) error {
 
 // greet asks all masters at once. missing did not answer, refusals are of those
 // that will not have this node.
-func (n *Node) greet(ctx context.Context, others []config.Master) (answers []answer, missing []config.Master, refusals []error) {
+func (n *Node) greet(ctx context.Context, others []config.Master) (answers []answer, missing []silent, refusals []error) {
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
 	id := n.id()
@@ -126,7 +142,7 @@ func (n *Node) greet(ctx context.Context, others []config.Master) (answers []ans
 				refusals = append(refusals, fmt.Errorf("the master at %s refuses this node: %w", m.Addr, err))
 			default:
 				n.logger.Debug("a master does not answer", "master", m.String(), "err", err)
-				missing = append(missing, m)
+				missing = append(missing, silent{m, err})
 			}
 		})
 	}
@@ -135,7 +151,7 @@ func (n *Node) greet(ctx context.Context, others []config.Master) (answers []ans
 }
 
 // decide acts on what the masters said; done if the folder belongs to a cluster now.
-func (n *Node) decide(ctx context.Context, answers []answer, missing []config.Master) (done bool, err error) {
+func (n *Node) decide(ctx context.Context, answers []answer, missing []silent) (done bool, err error) {
 	id := n.id()
 	for _, a := range answers {
 		if a.GetClusterId() != "" && id.ClusterID != "" && a.GetClusterId() != id.ClusterID {

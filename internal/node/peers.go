@@ -24,6 +24,9 @@ import (
 const (
 	frameRaft    = 1 // a message of a replica group; see replica/wire.go
 	frameLeaders = 2 // what the sender leads; see leaders.go
+	frameAskEnd  = 3 // where does a partition end that the receiver leads; see ends.go
+	frameTellEnd = 4 // there
+	frameHealth  = 5 // how the sender is; see watchdog.go
 )
 
 // peers is this node's end of what nodes say to each other.
@@ -39,6 +42,10 @@ type peers struct {
 }
 
 func (n *Node) openPeers(l net.Listener) error {
+	secure, err := peerTLS(n.cfg)
+	if err != nil {
+		return err
+	}
 	p := &peers{n: n, addrs: map[record.NodeID]string{}, hints: map[record.NodeID]string{}}
 	for _, m := range n.cfg.Masters {
 		p.hints[m.ID] = m.Addr
@@ -52,7 +59,7 @@ func (n *Node) openPeers(l net.Listener) error {
 			id := n.id()
 			return peer.Identity{ClusterID: id.ClusterID, Node: id.Node, Incarnation: id.Incarnation + "/" + n.boot}
 		},
-		Handler: mux, Receive: n.receive, Refuse: n.refusePeer, OnUp: n.peerUp, OnDown: n.peerDown, Logger: n.logger,
+		TLS: secure, Handler: mux, Receive: n.receive, Refuse: n.refusePeer, OnUp: n.peerUp, OnDown: n.peerDown, Logger: n.logger,
 	})
 	n.peers = p
 	return p.transport.Serve(l)
@@ -106,11 +113,20 @@ func (n *Node) receive(from record.NodeID, kind byte, buf *record.Buffer, body [
 		}
 	case frameLeaders:
 		n.leaders.receive(from, body)
+	case frameAskEnd:
+		if n.host.Load() != nil { // and with it the broker
+			n.ends.asked(from, body)
+		}
+	case frameTellEnd:
+		n.ends.told(body)
+	case frameHealth:
+		n.health.receive(from, body)
 	}
 }
 
 func (n *Node) peerUp(node record.NodeID) {
 	n.logger.Info("node is reachable", "node", node)
+	n.peers.transport.Send(node, n.health.frame())
 	for _, b := range n.leaders.all() {
 		n.peers.transport.Send(node, peer.Frame{Kind: frameLeaders, Parts: [][]byte{b}})
 	}
@@ -118,6 +134,7 @@ func (n *Node) peerUp(node record.NodeID) {
 
 func (n *Node) peerDown(node record.NodeID) {
 	n.logger.Warn("node is not reachable", "node", node)
+	n.health.set(node, "", time.Now()) // it says how it is when it is back
 	if h := n.host.Load(); h != nil {
 		h.PeerDown(node)
 	}

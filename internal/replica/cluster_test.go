@@ -27,7 +27,7 @@ type crew struct {
 	cut   map[[2]record.NodeID]bool // from, to
 	teams map[record.Group]*team
 	cfg   func(*Config)
-	seen  func(Message) // told of every message; may be nil
+	seen  func(Message) // told of every message; may be nil; set by watch
 }
 
 // team is one group over the crew.
@@ -72,6 +72,7 @@ func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
 	h := w.c.hosts[to]
 	// Who was killed says nothing any more, although its host still has to be closed.
 	cut := w.c.cut[[2]record.NodeID{w.from, to}] || w.c.hosts[w.from] == nil
+	seen := w.c.seen
 	w.c.mu.Unlock()
 	if h == nil || cut {
 		return false
@@ -79,15 +80,21 @@ func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
 	buf := record.NewBuffer(len(slices.Concat(parts...)))
 	defer buf.Release()
 	copy(buf.B, slices.Concat(parts...))
-	if w.c.seen != nil {
+	if seen != nil {
 		if m, err := decodeMessage(buf.B, nil); err == nil {
-			w.c.seen(m)
+			seen(m)
 		}
 	}
 	if err := h.Receive(buf.B, buf); err != nil {
 		w.c.t.Errorf("receive: %v", err)
 	}
 	return true
+}
+
+func (c *crew) watch(seen func(Message)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = seen
 }
 
 func (c *crew) start(n record.NodeID) {
@@ -503,6 +510,28 @@ func TestALeaderThatSleptIsInDoubt(t *testing.T) {
 	c.eventually("a clock that stands still is noticed", func() bool { h.lastTick.Store(1); return h.late() })
 }
 
+// The doubt begins at once, also for a group whose turn is yet to come: a reader who
+// asks in between must not be told an old end.
+func TestALeaderThatSleptIsInDoubtBeforeItsTurn(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 10)
+	lead := c.leader(tm)
+	c.mu.Lock()
+	g, h := tm.groups[lead], c.hosts[lead]
+	c.mu.Unlock()
+	busy := make(chan struct{})
+	g.Do(func() { <-busy })
+	h.doubt()
+	if g.Status().Leading {
+		t.Error("a leader in doubt serves until its turn comes")
+	}
+	close(busy)
+	c.eventually("the leader is confirmed", func() bool { return c.leader(tm) != 0 })
+	c.write(tm, 10)
+	c.agree(tm, 20)
+}
+
 // When two of three are lost for good the third goes on alone, if it is told to,
 // also after a crash, and may grow again.
 func TestASurvivorIsForcedToGoOnAlone(t *testing.T) {
@@ -580,7 +609,7 @@ func TestLargeAppendsAreSplit(t *testing.T) {
 	c := newCrew(t, 3, func(cfg *Config) { cfg.WAL.FileBytes = 16 << 20 })
 	tm := c.found(7, 1, 2, 3)
 	c.write(tm, 1)
-	c.seen = func(m Message) {
+	c.watch(func(m Message) {
 		if n := len(m.raft.GetEntries()); n > 0 {
 			mu.Lock()
 			defer mu.Unlock()
@@ -589,7 +618,7 @@ func TestLargeAppendsAreSplit(t *testing.T) {
 				t.Errorf("%d entries from %d on follow entry %d of term %d", n, m.raft.GetEntries()[0].GetIndex(), m.raft.GetIndex(), m.raft.GetLogTerm())
 			}
 		}
-	}
+	})
 	g := tm.groups[c.leader(tm)]
 	done := make(chan error, 12)
 	g.Do(func() { // all in one turn, so that raft makes one message of them

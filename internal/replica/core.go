@@ -78,6 +78,8 @@ type core struct {
 	// told and lost are replicas that a message was just sent to: that they need a
 	// copy, and one that was dropped.
 	told, lost []uint64
+	// owed are commits that raft believes to have told, by replica; see commits.go.
+	owed map[uint64]uint64
 	// reads are waiting for raft to confirm that this replica still leads.
 	reads readQueue
 	// confAt is the end of the log when the membership last changed, or when this

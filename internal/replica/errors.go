@@ -8,7 +8,7 @@ var (
 	// ErrUnknownOutcome: leadership was lost, or the node stops, while the
 	// proposal was under way. It may or may not be committed.
 	ErrUnknownOutcome = errors.New("replica: outcome of the proposal unknown")
-	// ErrBusy: too much is uncommitted; nothing was proposed.
+	// ErrBusy: too much is uncommitted, or waits for a slow disk; nothing was proposed.
 	ErrBusy = errors.New("replica: too many uncommitted proposals")
 	// ErrStopped: the host is stopping or the group was removed; nothing was proposed.
 	ErrStopped = errors.New("replica: stopped")

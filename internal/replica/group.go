@@ -99,6 +99,8 @@ type Group struct {
 	alone  atomic.Bool // no other replica takes part
 	peers  atomic.Pointer[map[record.ReplicaID]record.NodeID]
 	damage atomic.Pointer[error] // set once
+	// sure is the last of the host's pauses that left no doubt who leads.
+	sure atomic.Int64
 
 	// old is what the last restart found; immutable.
 	old *recovered
@@ -115,6 +117,9 @@ type Group struct {
 	mark *raftpb.Message
 	// leaderless is how many ticks this replica has known no leader.
 	leaderless int
+	// heldBack is how many ticks this replica, on a sick node, has left it to others
+	// to stand for election since it last heard of a leader.
+	heldBack int
 	// standIn is after how many ticks to stand for election, if nobody leads then.
 	standIn int
 	failed  error
@@ -151,10 +156,13 @@ func (in *inbox) reset() {
 // ID is the group's id.
 func (g *Group) ID() record.Group { return g.spec.Group }
 
+// Replica is the id of this node's replica.
+func (g *Group) Replica() record.ReplicaID { return g.spec.Replica }
+
 // Status is what this replica knows of the leadership. Any goroutine may ask.
 func (g *Group) Status() Status {
 	s := *g.status.Load()
-	if s.Leading && g.host.late() && !g.alone.Load() {
+	if s.Leading && (g.host.late() || g.sure.Load() < g.host.pauses.Load()) && !g.alone.Load() {
 		s.Leading = false
 	}
 	return s

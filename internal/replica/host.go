@@ -37,6 +37,9 @@ type Config struct {
 	// Alive reports whether a node was heard of lately; nil: always. Groups go
 	// quiet only while it does; see PeerDown.
 	Alive func(record.NodeID) bool
+	// Sick reports whether another node's disk is slow, so that it should not lead;
+	// nil: none is. Of its own a host is told: see SetSick.
+	Sick func(record.NodeID) bool
 	// OnFail is told once when a write or fsync failed: the node must stop.
 	OnFail func(error)
 }
@@ -56,6 +59,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Alive == nil {
 		c.Alive = func(record.NodeID) bool { return true }
+	}
+	if c.Sick == nil {
+		c.Sick = func(record.NodeID) bool { return false }
 	}
 	if c.Transport == nil {
 		c.Transport = noTransport{}
@@ -93,12 +99,18 @@ type Host struct {
 	// lastTick is when raft's clock moved last, in nanoseconds since started; 0
 	// before it does.
 	lastTick atomic.Int64
-	failed   atomic.Bool
+	// pauses counts how often this process did not run for so long that its
+	// leaderships were in doubt. See quiet.go.
+	pauses atomic.Int64
+	failed atomic.Bool
+	sick   atomic.Bool // see SetSick
 }
 
 // walWriter takes what groups want written: a wal.Writer, or for a Single wal.Steps.
 type walWriter interface {
 	Submit(wal.Batch)
+	Stall(on bool)
+	Crowded() bool
 	Close() error
 }
 
@@ -180,6 +192,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	delete(h.recovered, spec.Group)
 	g := &Group{spec: spec, host: h, loop: h.loopFor(spec)}
 	g.status.Store(&Status{})
+	g.sure.Store(h.pauses.Load())
 	if spec.Peers == nil {
 		spec.Peers = map[record.ReplicaID]record.NodeID{}
 	}
@@ -311,6 +324,9 @@ func (h *Host) Group(id record.Group) *Group {
 	defer h.mu.Unlock()
 	return h.groups[id]
 }
+
+// Alive reports whether a node was heard of lately.
+func (h *Host) Alive(node record.NodeID) bool { return h.cfg.Alive(node) }
 
 // Ticking is how many groups have their clock running: those that are not quiet.
 func (h *Host) Ticking() int {

@@ -98,7 +98,11 @@ func (g *Group) turn() {
 			}
 		}
 		settled := g.idleTicks >= quietAfter
-		g.core.propose(in.proposals)
+		if g.host.writer.Crowded() {
+			refuse(in.proposals, ErrBusy)
+		} else {
+			g.core.propose(in.proposals)
+		}
 		g.work()
 		for _, f := range in.calls {
 			f()
@@ -129,10 +133,7 @@ func (g *Group) refuse(in *inbox) {
 	if err == nil {
 		err = ErrStopped
 	}
-	for _, p := range in.proposals {
-		p.Buf.Release()
-		p.Done(nil, err)
-	}
+	refuse(in.proposals, err)
 	for _, m := range in.messages {
 		m.buf.Release()
 	}
@@ -141,9 +142,18 @@ func (g *Group) refuse(in *inbox) {
 	}
 }
 
+func refuse(proposals []Proposal, err error) {
+	for _, p := range proposals {
+		p.Buf.Release()
+		p.Done(nil, err)
+	}
+}
+
 // receive takes a peer's message.
 func (g *Group) receive(m Message) {
 	switch t := m.raft.GetType(); {
+	case g.declines(m.raft):
+		m.buf.Release()
 	case t == raftpb.MsgSnap:
 		// Raft hears of it when the copy is here.
 		from := m.raft.GetFrom()
@@ -204,13 +214,12 @@ func (g *Group) work() {
 		} else {
 			g.write(e)
 		}
-		for _, m := range e.messages {
-			g.send(m)
+		late := g.core.anyTellsMore(e.messages)
+		if !late {
+			if g.sendAll(e.messages); g.core == nil {
+				break
+			}
 		}
-		if g.core == nil {
-			break
-		}
-		g.core.afterSends()
 		g.core.reads.answered(e.reads)
 		for _, en := range e.apply {
 			applied = true
@@ -223,9 +232,18 @@ func (g *Group) work() {
 		for _, m := range e.applied {
 			g.core.step(m)
 		}
+		if late {
+			if g.sendAll(e.messages); g.core == nil {
+				break
+			}
+		}
+		g.core.afterSends()
 		g.core.reads.reached(g.core.applied)
 		g.core.ask()
 		g.core.trim()
+	}
+	if g.core != nil {
+		g.sendAll(g.core.settle())
 	}
 	if g.core != nil {
 		g.core.unload(g.host.keepPayloadBytes())
@@ -235,6 +253,16 @@ func (g *Group) work() {
 		g.spec.Machine.Applied()
 	}
 	g.publish()
+}
+
+// sendAll sends messages to other replicas. The replica may fail of it.
+func (g *Group) sendAll(ms []*raftpb.Message) {
+	for _, m := range ms {
+		if g.core != nil {
+			g.core.hold(m)
+			g.send(m)
+		}
+	}
 }
 
 // publish makes the leadership known if it changed.

@@ -28,10 +28,10 @@ const quietMark = "go quiet"
 
 // tickOnce moves raft's clock.
 func (g *Group) tickOnce() {
-	g.core.rn.Tick()
+	g.advance()
 	g.knock()
 	if g.standIn > 0 {
-		if g.standIn--; g.standIn == 0 && g.core.leader == 0 {
+		if g.standIn--; g.standIn == 0 && g.core.leader == 0 && !g.leavesIt() {
 			if err := g.core.campaign(); err != nil {
 				g.spec.Logger.Debug("cannot stand for election", "group", g.spec.Group, "err", err)
 			}
@@ -67,7 +67,8 @@ func (c *core) idle() bool {
 	c.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
 		idle = idle && pr.Match == c.applied && (id == uint64(c.id) || pr.State == tracker.StateReplicate)
 	})
-	return idle
+	// A transfer that is not taken up ends by the clock; until then nothing is taken.
+	return idle && c.rn.BasicStatus().LeadTransferee == 0
 }
 
 // heard reports whether all replicas have answered since raft counted last: a
@@ -145,7 +146,7 @@ func (g *Group) setQuiet(on bool) {
 func (g *Group) wakeUp() {
 	if g.quiet && g.core != nil {
 		g.setQuiet(false)
-		g.core.rn.Tick()
+		g.advance()
 	}
 }
 
@@ -223,20 +224,27 @@ func (h *Host) late() bool {
 	return last != 0 && time.Since(h.started)-time.Duration(last) > doubtAfter*h.cfg.TickInterval
 }
 
-// doubt has every leadership confirmed by a majority before it counts again.
+// doubt has every leadership confirmed by a majority before it counts again. From
+// when it returns no group says that it leads, even one whose turn is yet to come.
 func (h *Host) doubt() {
+	pause := h.pauses.Add(1)
 	for _, g := range h.Groups() {
-		g.Do(func() {
-			if g.core == nil || !g.core.lead || g.core.alone() {
-				return
-			}
-			g.core.doubt = true
-			term := g.core.term
-			g.core.reads.fresh = append(g.core.reads.fresh, func(err error) {
-				if err == nil && g.core != nil && g.core.term == term {
-					g.core.doubt = false
-				}
-			})
-		})
+		g.Do(func() { g.doubt(pause) })
 	}
+}
+
+func (g *Group) doubt(pause int64) {
+	if g.core == nil || !g.core.lead || g.core.alone() {
+		g.sure.Store(pause) // whom it elects later is elected after the pause
+		return
+	}
+	g.core.doubt = true
+	term := g.core.term
+	g.core.reads.fresh = append(g.core.reads.fresh, func(err error) {
+		g.sure.Store(pause)
+		// A majority that was asked before another pause says nothing of that.
+		if err == nil && g.core != nil && g.core.term == term && pause == g.host.pauses.Load() {
+			g.core.doubt = false
+		}
+	})
 }

@@ -72,7 +72,7 @@ func TestTheCurlExampleOfTheIssueWorks(t *testing.T) {
 	c := queueTrio(t)
 	before := time.Now()
 	code, out := c.curl(t, "QueueService/Send", `{"topic":"orders","messages":[{"value":"aGk=","delay":"60s"},{"value":"aHVnZQ==","key":"aw==","id":"again","headers":{"source":"web"}}]}`)
-	want := `[map[duplicate:false id: offset:0 partition:2 topic:orders]` +
+	want := `[map[duplicate:false id:2-0 offset:0 partition:2 topic:orders]` +
 		` map[duplicate:true error:map[code:invalid_argument message:message too large: 2000000 bytes, topic orders allows 1048588 reason:MESSAGE_TOO_LARGE] id:again offset:1 partition:2 topic:orders]]`
 	if code != 200 || fmt.Sprint(out["results"]) != want {
 		t.Errorf("%d %v", code, out)

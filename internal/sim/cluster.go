@@ -142,6 +142,7 @@ func (c *cluster) build() {
 	}
 	c.makeClients()
 	c.makeReaders()
+	c.makeTravellers()
 }
 
 // event is something that happens at a time.

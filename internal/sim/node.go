@@ -44,6 +44,11 @@ type node struct {
 	checkpointed  uint64 // WAL bytes at the last checkpoint
 	// stamp counts the disk's starts: an older image is known by it.
 	stamp int
+	// sick: see sick.go. flights counts writes and syncs, quick those since the last
+	// one that was slow.
+	sick           bool
+	sickSince      time.Duration
+	flights, quick int
 	// suspect: the disk lost something that was synced; see faults.mayLose.
 	suspect bool
 	// rotten: bits of a segment are not what was written, and nobody has found out.
@@ -105,7 +110,7 @@ func (n *node) start() {
 	n.busy, n.checkpointing, n.pausedUntil, n.checkpointed = false, false, 0, 0
 	n.here = map[record.Group]*hosted{}
 	n.stamp++
-	n.crashUnsynced = false
+	n.crashUnsynced, n.sick, n.quick = false, false, 0
 	if n.held == nil && c.oneIn(3) {
 		n.held, n.heldAt = n.disk.CrashCopy(c.rng.Uint64(), vfs.CrashKeep), n.stamp
 	}
@@ -118,7 +123,8 @@ func (n *node) start() {
 	c.log("n%d starts, life %d", n.id, n.life)
 	host, err := replica.OpenSingle(replica.Config{
 		FS: n.faulty, Dir: "d", Logger: slog.New(slog.DiscardHandler), Transport: wire{n},
-		WAL:    wal.Config{FileBytes: 256 << 10, FirstFileBytes: 64 << 10, MaxSpares: 2},
+		WAL:    wal.Config{FileBytes: 256 << 10, FirstFileBytes: 64 << 10, MaxSpares: 2, QueueBytes: 32 << 10},
+		Sick:   c.isSick,
 		OnFail: func(err error) { n.stop("storage failed: "+err.Error(), vfs.CrashRandom) },
 	})
 	if n.dying {
@@ -155,6 +161,7 @@ func (n *node) start() {
 		n.drive()
 		n.host.WAL.Mark()
 	})
+	n.every(func() time.Duration { return c.between(700*time.Millisecond, time.Second) }, n.lookAfterSick)
 	n.every(func() time.Duration { return c.between(50*time.Millisecond, 500*time.Millisecond) }, func() {
 		n.broker.LookAtDisk()
 		n.broker.Flush()
@@ -266,7 +273,9 @@ func (n *node) pumpWAL() {
 	switch {
 	case w.Unsynced():
 		n.busy = true
-		n.after(n.diskTime(), func() {
+		takes := n.diskTime()
+		n.watchDisk(takes)
+		n.after(takes, func() {
 			n.busy = false
 			n.run(func() {
 				n.c.log("n%d syncs", n.id)
@@ -279,6 +288,8 @@ func (n *node) pumpWAL() {
 		if w.Blocked() {
 			n.c.faults.count("write-ahead log waited for room")
 			wait = 100 * time.Millisecond
+		} else {
+			n.watchDisk(wait)
 		}
 		n.after(wait, func() {
 			n.busy = false

@@ -86,8 +86,16 @@ type Log struct {
 	closed   bool
 	closing  chan struct{} // closed by close
 
-	written    atomic.Uint64 // bytes since Open
-	syncs      atomic.Uint64
+	written atomic.Uint64 // bytes since Open
+	syncs   atomic.Uint64
+
+	// See Flushes. flushing and slowest are in nanoseconds, the former since opened
+	// and one more, 0 for none; flushFile is a file's seq.
+	opened            time.Time
+	flushing, slowest atomic.Int64
+	flushes           atomic.Uint64
+	flushFile         atomic.Uint64
+
 	failed     atomic.Pointer[error]
 	background sync.WaitGroup
 }
@@ -225,7 +233,7 @@ func (l *Log) sync() error {
 	if err := l.failure(); err != nil {
 		return err
 	}
-	if l.synced == l.wrote {
+	if !l.unsynced() {
 		return nil
 	}
 	if err := l.file.SyncData(); err != nil {
@@ -235,6 +243,8 @@ func (l *Log) sync() error {
 	l.synced = l.wrote
 	return nil
 }
+
+func (l *Log) unsynced() bool { return l.synced != l.wrote }
 
 // expose makes the position known to others.
 func (l *Log) expose() {
@@ -534,12 +544,14 @@ func (l *Log) close() error {
 	l.closed = true
 	close(l.closing)
 	l.mu.Unlock()
+	ends := l.flushBegins(l.next.File)
 	err := l.sync()
 	if err == nil {
 		if err = l.append(nil, nil); err == nil {
 			err = l.sync()
 		}
 	}
+	ends()
 	l.background.Wait()
 	for _, f := range l.reads {
 		f.Close()

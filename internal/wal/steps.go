@@ -18,6 +18,7 @@ type Steps struct {
 	written bool // round is written and waits for its sync
 	blocked bool // the disk was full at the last Write
 	marked  bool
+	stalled bool
 	waiting map[record.Group]struct{}
 }
 
@@ -29,6 +30,21 @@ func NewSteps(l *Log) *Steps {
 
 // Submit queues a batch. It does not block.
 func (s *Steps) Submit(b Batch) { s.pending = append(s.pending, b) }
+
+// Stall and Crowded are a Writer's.
+func (s *Steps) Stall(on bool) { s.stalled = on }
+
+// Crowded reports whether more waits than may, while the log is stalled.
+func (s *Steps) Crowded() bool {
+	if !s.stalled {
+		return false
+	}
+	n := 0
+	for _, b := range s.pending {
+		n += sizeOf(b)
+	}
+	return n > s.log.cfg.QueueBytes
+}
 
 // Waiting reports whether there is something to write; Unsynced, whether what
 // was written waits for its sync. Blocked: the disk is full, as of the last Write.
@@ -46,13 +62,14 @@ func (s *Steps) Write() {
 	r.batches = append(r.batches[:0], s.pending...)
 	r.positions = make([][]Position, len(r.batches))
 	r.sync, r.err = false, nil
-	records := 0
+	records, mark := 0, !s.marked
 	for i, b := range r.batches {
 		r.positions[i] = make([]Position, len(b.Records))
 		records += len(b.Records)
 		r.sync = r.sync || b.Sync
+		mark = mark || b.Mark
 	}
-	if r.write = records > 0 || !s.marked; r.write {
+	if r.write = records > 0 || mark; r.write {
 		r.err = s.log.encode(&r.block, r.batches, r.positions, s.log.roll)
 		if s.blocked = errors.Is(r.err, ErrFull); s.blocked {
 			s.answerBarriers()

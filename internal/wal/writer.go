@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tube-mq/tube/internal/record"
@@ -15,6 +16,9 @@ type Batch struct {
 	// Sync asks for an answer only after the records are durable; without it
 	// they are answered once written.
 	Sync bool
+	// Mark has a block written even if there are no records in it: with Sync it
+	// tells how long the disk takes for one.
+	Mark bool
 	// Done is called once, from the writer's goroutine: it must be cheap.
 	// positions has one for each record. The batches of one group (that of the
 	// first record) are answered in the order of submission, and a batch without
@@ -43,7 +47,10 @@ type Writer struct {
 	pending []Batch
 	bytes   int
 	stopped bool
+	stalled bool // see Stall
 	done    chan struct{}
+	// crowded is more than QueueBytes in pending while stalled.
+	crowded atomic.Bool
 
 	marked bool          // the last block assembled is a mark
 	stop   chan struct{} // closed by Close
@@ -100,11 +107,12 @@ func sizeOf(b Batch) int {
 	return n
 }
 
-// Submit queues a batch. It blocks while too much is waiting to be written.
+// Submit queues a batch. It blocks while too much is waiting to be written, but
+// for when the log is stalled.
 func (w *Writer) Submit(b Batch) {
 	size := sizeOf(b)
 	w.mu.Lock()
-	for w.bytes > 0 && w.bytes+size > w.log.cfg.QueueBytes && !w.stopped {
+	for w.bytes > 0 && w.bytes+size > w.log.cfg.QueueBytes && !w.stopped && !w.stalled {
 		w.change.Wait()
 	}
 	if w.stopped {
@@ -113,12 +121,34 @@ func (w *Writer) Submit(b Batch) {
 		return
 	}
 	w.pending = append(w.pending, b)
-	w.bytes += size
+	w.addLocked(size)
 	if len(w.pending) == 1 {
 		w.change.Broadcast()
 	}
 	w.mu.Unlock()
 }
+
+// addLocked accounts for so many more bytes in pending.
+func (w *Writer) addLocked(sizeBytes int) {
+	w.bytes = max(0, w.bytes+sizeBytes)
+	w.crowded.Store(w.stalled && w.bytes > w.log.cfg.QueueBytes)
+}
+
+// Stall says that a flush takes so long that nobody may wait for the next, and
+// that it is over. Meanwhile Submit does not block, so that who submits can go on
+// with what needs no disk, as handing over to others; in turn he submits nothing
+// large while the log is Crowded.
+func (w *Writer) Stall(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stalled = on
+	w.addLocked(0)
+	w.change.Broadcast()
+}
+
+// Crowded reports whether the log is stalled and as much waits as may: who has
+// more refuses it. It is cheap, and never waits.
+func (w *Writer) Crowded() bool { return w.crowded.Load() }
 
 func (w *Writer) run() {
 	defer close(w.done)
@@ -178,7 +208,7 @@ func (w *Writer) gather(r *round) bool {
 	rest := copy(w.pending, w.pending[n:])
 	clear(w.pending[rest:])
 	w.pending = w.pending[:rest]
-	w.bytes = max(0, w.bytes-size)
+	w.addLocked(-size)
 	w.change.Broadcast()
 	return true
 }
@@ -186,14 +216,15 @@ func (w *Writer) gather(r *round) bool {
 // assemble makes a round's block.
 func (w *Writer) assemble(r *round) {
 	r.positions = make([][]Position, len(r.batches))
-	records := 0
+	records, mark := 0, !w.marked
 	r.sync, r.err = false, nil
 	for i, b := range r.batches {
 		r.positions[i] = make([]Position, len(b.Records))
 		records += len(b.Records)
 		r.sync = r.sync || b.Sync
+		mark = mark || b.Mark
 	}
-	if r.write = records > 0 || !w.marked; r.write {
+	if r.write = records > 0 || mark; r.write {
 		r.err = w.encode(r)
 		w.marked = records == 0
 	}
@@ -203,6 +234,10 @@ func (w *Writer) assemble(r *round) {
 // turn, and gives it back.
 func (w *Writer) commit(r *round) {
 	defer func() { <-w.turn }()
+	ends := func() {}
+	if r.err == nil && (r.write || r.sync && w.log.unsynced()) {
+		ends = w.log.flushBegins(w.log.wrote.File)
+	}
 	err := r.err
 	if err == nil && r.write {
 		err = w.log.write(&r.block)
@@ -210,11 +245,15 @@ func (w *Writer) commit(r *round) {
 	if err == nil && !r.sync {
 		w.log.expose()
 	}
+	if !r.sync {
+		ends() // the answers are not the disk's
+	}
 	answerWritten(r.batches, r.positions, err, w.waiting)
 	if r.sync {
 		if err == nil {
 			err = w.log.sync()
 		}
+		ends()
 		w.log.expose()
 		for i, b := range r.batches {
 			if b.Done != nil {
@@ -270,6 +309,7 @@ func (w *Writer) encode(r *round) error {
 		err := w.log.encode(&r.block, r.batches, r.positions, func(size int64) error {
 			w.turn <- struct{}{} // whoever writes now is done then
 			defer func() { <-w.turn }()
+			defer w.log.flushBegins(w.log.wrote.File)()
 			return w.log.roll(size)
 		})
 		if !errors.Is(err, ErrFull) {
@@ -304,7 +344,7 @@ func (w *Writer) takeBarriers() (out []Batch) {
 			return false
 		}
 		out = append(out, b)
-		w.bytes = max(0, w.bytes-sizeOf(b))
+		w.addLocked(-sizeOf(b))
 		return true
 	})
 	return out

@@ -52,6 +52,7 @@ type Command struct {
 	//	*Command_UpdateQueueGroup
 	//	*Command_DeleteQueueGroup
 	//	*Command_PauseQueueGroup
+	//	*Command_SetNodeSick
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -272,6 +273,15 @@ func (x *Command) GetPauseQueueGroup() *PauseQueueGroup {
 	return nil
 }
 
+func (x *Command) GetSetNodeSick() *SetNodeSick {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_SetNodeSick); ok {
+			return x.SetNodeSick
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -352,6 +362,10 @@ type Command_PauseQueueGroup struct {
 	PauseQueueGroup *PauseQueueGroup `protobuf:"bytes,20,opt,name=pause_queue_group,json=pauseQueueGroup,proto3,oneof"`
 }
 
+type Command_SetNodeSick struct {
+	SetNodeSick *SetNodeSick `protobuf:"bytes,21,opt,name=set_node_sick,json=setNodeSick,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Kind() {}
 
 func (*Command_RegisterNode) isCommand_Kind() {}
@@ -389,6 +403,8 @@ func (*Command_UpdateQueueGroup) isCommand_Kind() {}
 func (*Command_DeleteQueueGroup) isCommand_Kind() {}
 
 func (*Command_PauseQueueGroup) isCommand_Kind() {}
+
+func (*Command_SetNodeSick) isCommand_Kind() {}
 
 type CreateQueueGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1631,6 +1647,59 @@ func (x *SetNodeState) GetState() string {
 	return ""
 }
 
+// SetNodeSick notes why a node should not lead; empty: it is well.
+type SetNodeSick struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeSick) Reset() {
+	*x = SetNodeSick{}
+	mi := &file_meta_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeSick) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeSick) ProtoMessage() {}
+
+func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeSick.ProtoReflect.Descriptor instead.
+func (*SetNodeSick) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SetNodeSick) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *SetNodeSick) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type CreateTopic struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1643,7 +1712,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1724,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1737,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{21}
+	return file_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateTopic) GetName() string {
@@ -1708,7 +1777,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +1789,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +1802,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{22}
+	return file_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -1754,7 +1823,7 @@ type CreatePartitions struct {
 
 func (x *CreatePartitions) Reset() {
 	*x = CreatePartitions{}
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1835,7 @@ func (x *CreatePartitions) String() string {
 func (*CreatePartitions) ProtoMessage() {}
 
 func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1848,7 @@ func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePartitions.ProtoReflect.Descriptor instead.
 func (*CreatePartitions) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{23}
+	return file_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreatePartitions) GetId() []byte {
@@ -1816,7 +1885,7 @@ type AlterConfig struct {
 
 func (x *AlterConfig) Reset() {
 	*x = AlterConfig{}
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +1897,7 @@ func (x *AlterConfig) String() string {
 func (*AlterConfig) ProtoMessage() {}
 
 func (x *AlterConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +1910,7 @@ func (x *AlterConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterConfig.ProtoReflect.Descriptor instead.
 func (*AlterConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{24}
+	return file_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AlterConfig) GetId() []byte {
@@ -1882,7 +1951,7 @@ type AllocateProducerIds struct {
 
 func (x *AllocateProducerIds) Reset() {
 	*x = AllocateProducerIds{}
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +1963,7 @@ func (x *AllocateProducerIds) String() string {
 func (*AllocateProducerIds) ProtoMessage() {}
 
 func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +1976,7 @@ func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIds.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIds) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{25}
+	return file_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AllocateProducerIds) GetNode() int32 {
@@ -1934,7 +2003,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2015,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2028,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{26}
+	return file_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Nodes) GetIds() []int32 {
@@ -1979,7 +2048,7 @@ type KeyValue struct {
 
 func (x *KeyValue) Reset() {
 	*x = KeyValue{}
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2060,7 @@ func (x *KeyValue) String() string {
 func (*KeyValue) ProtoMessage() {}
 
 func (x *KeyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2073,7 @@ func (x *KeyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyValue.ProtoReflect.Descriptor instead.
 func (*KeyValue) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{27}
+	return file_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *KeyValue) GetKey() string {
@@ -2035,13 +2104,14 @@ type Node struct {
 	MetaReplica   uint64                 `protobuf:"varint,10,opt,name=meta_replica,json=metaReplica,proto3" json:"meta_replica,omitempty"`
 	SinceMillis   int64                  `protobuf:"varint,11,opt,name=since_millis,json=sinceMillis,proto3" json:"since_millis,omitempty"`
 	Drain         bool                   `protobuf:"varint,12,opt,name=drain,proto3" json:"drain,omitempty"`
+	Sick          string                 `protobuf:"bytes,13,opt,name=sick,proto3" json:"sick,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +2123,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +2136,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{28}
+	return file_meta_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Node) GetId() int32 {
@@ -2153,6 +2223,13 @@ func (x *Node) GetDrain() bool {
 	return false
 }
 
+func (x *Node) GetSick() string {
+	if x != nil {
+		return x.Sick
+	}
+	return ""
+}
+
 type Replica struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2164,7 +2241,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2253,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2266,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{29}
+	return file_meta_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Replica) GetId() uint64 {
@@ -2229,7 +2306,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2318,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2331,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{30}
+	return file_meta_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Placement) GetGroup() uint64 {
@@ -2326,7 +2403,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2415,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2428,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{31}
+	return file_meta_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Topic) GetId() []byte {
@@ -2402,7 +2479,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2491,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2504,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{32}
+	return file_meta_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -2486,7 +2563,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2498,7 +2575,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2511,7 +2588,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{33}
+	return file_meta_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -2616,7 +2693,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2705,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2718,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{34}
+	return file_meta_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Replaced) GetNode() int32 {
@@ -2663,7 +2740,7 @@ var File_meta_proto protoreflect.FileDescriptor
 const file_meta_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"meta.proto\x12\ttube.meta\"\xa6\n" +
+	"meta.proto\x12\ttube.meta\"\xe4\n" +
 	"\n" +
 	"\aCommand\x12\x1f\n" +
 	"\vtime_millis\x18\x01 \x01(\x03R\n" +
@@ -2689,7 +2766,8 @@ const file_meta_proto_rawDesc = "" +
 	"\x12create_queue_group\x18\x11 \x01(\v2\x1b.tube.meta.CreateQueueGroupH\x00R\x10createQueueGroup\x12K\n" +
 	"\x12update_queue_group\x18\x12 \x01(\v2\x1b.tube.meta.UpdateQueueGroupH\x00R\x10updateQueueGroup\x12K\n" +
 	"\x12delete_queue_group\x18\x13 \x01(\v2\x1b.tube.meta.DeleteQueueGroupH\x00R\x10deleteQueueGroup\x12H\n" +
-	"\x11pause_queue_group\x18\x14 \x01(\v2\x1a.tube.meta.PauseQueueGroupH\x00R\x0fpauseQueueGroupB\x06\n" +
+	"\x11pause_queue_group\x18\x14 \x01(\v2\x1a.tube.meta.PauseQueueGroupH\x00R\x0fpauseQueueGroup\x12<\n" +
+	"\rset_node_sick\x18\x15 \x01(\v2\x16.tube.meta.SetNodeSickH\x00R\vsetNodeSickB\x06\n" +
 	"\x04kind\"r\n" +
 	"\x10CreateQueueGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -2788,7 +2866,10 @@ const file_meta_proto_rawDesc = "" +
 	"\x05nodes\x18\x04 \x03(\x05R\x05nodes\"8\n" +
 	"\fSetNodeState\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x14\n" +
-	"\x05state\x18\x02 \x01(\tR\x05state\"\x96\x01\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\"3\n" +
+	"\vSetNodeSick\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\x96\x01\n" +
 	"\vCreateTopic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\fR\x02id\x120\n" +
@@ -2816,7 +2897,7 @@ const file_meta_proto_rawDesc = "" +
 	"\x03ids\x18\x01 \x03(\x05R\x03ids\"2\n" +
 	"\bKeyValue\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xac\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xc0\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -2830,7 +2911,8 @@ const file_meta_proto_rawDesc = "" +
 	"\fmeta_replica\x18\n" +
 	" \x01(\x04R\vmetaReplica\x12!\n" +
 	"\fsince_millis\x18\v \x01(\x03R\vsinceMillis\x12\x14\n" +
-	"\x05drain\x18\f \x01(\bR\x05drain\"A\n" +
+	"\x05drain\x18\f \x01(\bR\x05drain\x12\x12\n" +
+	"\x04sick\x18\r \x01(\tR\x04sick\"A\n" +
 	"\aReplica\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\x05R\x04node\x12\x12\n" +
@@ -2892,7 +2974,7 @@ func file_meta_proto_rawDescGZIP() []byte {
 	return file_meta_proto_rawDescData
 }
 
-var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_meta_proto_goTypes = []any{
 	(*Command)(nil),             // 0: tube.meta.Command
 	(*CreateQueueGroup)(nil),    // 1: tube.meta.CreateQueueGroup
@@ -2915,30 +2997,31 @@ var file_meta_proto_goTypes = []any{
 	(*Members)(nil),             // 18: tube.meta.Members
 	(*UnsafeRecover)(nil),       // 19: tube.meta.UnsafeRecover
 	(*SetNodeState)(nil),        // 20: tube.meta.SetNodeState
-	(*CreateTopic)(nil),         // 21: tube.meta.CreateTopic
-	(*DeleteTopic)(nil),         // 22: tube.meta.DeleteTopic
-	(*CreatePartitions)(nil),    // 23: tube.meta.CreatePartitions
-	(*AlterConfig)(nil),         // 24: tube.meta.AlterConfig
-	(*AllocateProducerIds)(nil), // 25: tube.meta.AllocateProducerIds
-	(*Nodes)(nil),               // 26: tube.meta.Nodes
-	(*KeyValue)(nil),            // 27: tube.meta.KeyValue
-	(*Node)(nil),                // 28: tube.meta.Node
-	(*Replica)(nil),             // 29: tube.meta.Replica
-	(*Placement)(nil),           // 30: tube.meta.Placement
-	(*Topic)(nil),               // 31: tube.meta.Topic
-	(*Event)(nil),               // 32: tube.meta.Event
-	(*Snapshot)(nil),            // 33: tube.meta.Snapshot
-	(*Replaced)(nil),            // 34: tube.meta.Replaced
+	(*SetNodeSick)(nil),         // 21: tube.meta.SetNodeSick
+	(*CreateTopic)(nil),         // 22: tube.meta.CreateTopic
+	(*DeleteTopic)(nil),         // 23: tube.meta.DeleteTopic
+	(*CreatePartitions)(nil),    // 24: tube.meta.CreatePartitions
+	(*AlterConfig)(nil),         // 25: tube.meta.AlterConfig
+	(*AllocateProducerIds)(nil), // 26: tube.meta.AllocateProducerIds
+	(*Nodes)(nil),               // 27: tube.meta.Nodes
+	(*KeyValue)(nil),            // 28: tube.meta.KeyValue
+	(*Node)(nil),                // 29: tube.meta.Node
+	(*Replica)(nil),             // 30: tube.meta.Replica
+	(*Placement)(nil),           // 31: tube.meta.Placement
+	(*Topic)(nil),               // 32: tube.meta.Topic
+	(*Event)(nil),               // 33: tube.meta.Event
+	(*Snapshot)(nil),            // 34: tube.meta.Snapshot
+	(*Replaced)(nil),            // 35: tube.meta.Replaced
 }
 var file_meta_proto_depIdxs = []int32{
 	8,  // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
 	10, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
 	20, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
-	21, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
-	22, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
-	23, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
-	24, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
-	25, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
+	22, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
+	23, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
+	24, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
+	25, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
+	26, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
 	11, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
 	12, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
 	13, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
@@ -2950,36 +3033,37 @@ var file_meta_proto_depIdxs = []int32{
 	2,  // 16: tube.meta.Command.update_queue_group:type_name -> tube.meta.UpdateQueueGroup
 	3,  // 17: tube.meta.Command.delete_queue_group:type_name -> tube.meta.DeleteQueueGroup
 	4,  // 18: tube.meta.Command.pause_queue_group:type_name -> tube.meta.PauseQueueGroup
-	5,  // 19: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	5,  // 20: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	5,  // 21: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
-	18, // 22: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
-	9,  // 23: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
-	28, // 24: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
-	14, // 25: tube.meta.Reassign.moves:type_name -> tube.meta.Move
-	16, // 26: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
-	18, // 27: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
-	26, // 28: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
-	27, // 29: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
-	26, // 30: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
-	27, // 31: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
-	29, // 32: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
-	29, // 33: tube.meta.Placement.target:type_name -> tube.meta.Replica
-	29, // 34: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
-	27, // 35: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
-	30, // 36: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
-	28, // 37: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
-	31, // 38: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
-	27, // 39: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
-	32, // 40: tube.meta.Snapshot.events:type_name -> tube.meta.Event
-	9,  // 41: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
-	34, // 42: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
-	6,  // 43: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	21, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
+	5,  // 20: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	5,  // 21: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	5,  // 22: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
+	18, // 23: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
+	9,  // 24: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
+	29, // 25: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
+	14, // 26: tube.meta.Reassign.moves:type_name -> tube.meta.Move
+	16, // 27: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
+	18, // 28: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
+	27, // 29: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
+	28, // 30: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
+	27, // 31: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
+	28, // 32: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
+	30, // 33: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
+	30, // 34: tube.meta.Placement.target:type_name -> tube.meta.Replica
+	30, // 35: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
+	28, // 36: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
+	31, // 37: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
+	29, // 38: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
+	32, // 39: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
+	28, // 40: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
+	33, // 41: tube.meta.Snapshot.events:type_name -> tube.meta.Event
+	9,  // 42: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
+	35, // 43: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
+	6,  // 44: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_meta_proto_init() }
@@ -3007,6 +3091,7 @@ func file_meta_proto_init() {
 		(*Command_UpdateQueueGroup)(nil),
 		(*Command_DeleteQueueGroup)(nil),
 		(*Command_PauseQueueGroup)(nil),
+		(*Command_SetNodeSick)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3014,7 +3099,7 @@ func file_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_proto_rawDesc), len(file_meta_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
