@@ -166,7 +166,7 @@ func (n *Node) openData() error {
 	dir := n.cfg.Data
 	host, err := replica.Open(replica.Config{
 		FS: n.fs, Dir: dir, Logger: n.logger, WAL: wal.Config{FileBytes: n.cfg.WALFileBytes, Logger: n.logger},
-		CheckpointBytes: n.cfg.CheckpointBytes, OnFail: n.fail, Transport: n.peers, Alive: n.alive,
+		CheckpointBytes: n.cfg.CheckpointBytes, Boot: machineRun(), OnFail: n.fail, Transport: n.peers, Alive: n.alive,
 	})
 	if err != nil {
 		return fmt.Errorf("data folder %s: %w", dir, err)
@@ -362,6 +362,7 @@ func (n *Node) join(ctx context.Context) error {
 	if err := n.recon.await(ctx, n.meta.Image().Index); err != nil {
 		return err
 	}
+	n.host.Load().MembersKnown()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return n.recon.ready(ctx)

@@ -75,7 +75,8 @@ type Spec struct {
 	// to run, these go on.
 	Urgent bool
 	// Relaxed groups are answered when the WAL has written, not synced, their
-	// entries. Term and vote are synced all the same.
+	// entries. Terms, votes and changes of membership are synced all the same. See
+	// lapse.go for what that means to a replica whose machine stops.
 	Relaxed bool
 	// Volatile, for machines in memory, turns an entry's payload into what the
 	// WAL shall keep of it (nil: keep all).
@@ -99,6 +100,8 @@ type Group struct {
 	alone  atomic.Bool // no other replica takes part
 	peers  atomic.Pointer[map[record.ReplicaID]record.NodeID]
 	damage atomic.Pointer[error] // set once
+	// waitsFor are the nodes that a replica with a lapse waits for; nil: it has none.
+	waitsFor atomic.Pointer[[]record.NodeID]
 
 	// old is what the last restart found; immutable.
 	old *recovered
@@ -113,6 +116,10 @@ type Group struct {
 	// mark is a leader's word that the group goes quiet, to be followed at the end
 	// of the turn.
 	mark *raftpb.Message
+	// relaxed: entries are answered for before they are synced.
+	relaxed bool
+	// lapse: this replica may have forgotten the end of its log; nil: it has not.
+	lapse *lapse
 	// leaderless is how many ticks this replica has known no leader.
 	leaderless int
 	// standIn is after how many ticks to stand for election, if nobody leads then.

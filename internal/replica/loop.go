@@ -144,6 +144,11 @@ func (g *Group) refuse(in *inbox) {
 // receive takes a peer's message.
 func (g *Group) receive(m Message) {
 	switch t := m.raft.GetType(); {
+	case isLapseWord(m.raft):
+		m.buf.Release()
+		g.hearWord(m.raft)
+	case g.lapse != nil && !g.lapse.admits(m.raft):
+		m.buf.Release()
 	case t == raftpb.MsgSnap:
 		// Raft hears of it when the copy is here.
 		from := m.raft.GetFrom()
@@ -228,6 +233,7 @@ func (g *Group) work() {
 		g.core.trim()
 	}
 	if g.core != nil {
+		g.recollect()
 		g.core.unload(g.host.keepPayloadBytes())
 	}
 	if applied {

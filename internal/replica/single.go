@@ -35,7 +35,7 @@ func OpenSingle(cfg Config) (*Single, error) {
 	s := &Single{Host: h, WAL: wal.NewSteps(h.wal)}
 	h.single, h.writer = s, s.WAL
 	h.loops = []*loop{newLoop()}
-	return s, nil
+	return s, h.admitLapses()
 }
 
 // Step runs the groups that have something in their inboxes until none has.
