@@ -164,7 +164,7 @@ func (h *Host) Sync() error {
 // barrier waits until the WAL has answered everything submitted before.
 func (h *Host) barrier() error {
 	done := make(chan error, 1)
-	h.writer.Submit(wal.Batch{Done: func(_ []wal.Position, err error) { done <- err }})
+	h.writer.Submit(wal.Batch{Probe: true, Done: func(_ []wal.Position, err error) { done <- err }})
 	if !h.single.drain() {
 		return wal.ErrFull
 	}
