@@ -31,7 +31,9 @@ import (
 //
 // The last is for when there is nobody to listen to, as too many have a lapse: the
 // power of all of them failed. If one does not answer, it may be the one that
-// has what the others lack, and the group waits for it.
+// has what the others lack, and the group waits for it. A learner has to answer, as
+// nobody else knows that it is one, but what it has does not count: it cannot lead. If it
+// has more than those that vote it is overruled, and copied anew (overrules).
 //
 // Rejected: a new replica in the place of one with a lapse. That is right too, but it
 // copies the whole partition for the sake of its last moments, and when the power of all
@@ -51,7 +53,7 @@ type lapse struct {
 	until uint64
 	// round counts the questions. heard are the answers to the present one.
 	round uint64
-	heard map[uint64]logEnd
+	heard map[uint64]logEnd // zero: of a learner
 	// open: everybody has answered a question; floor is the furthest end, of the
 	// latest such round.
 	open  bool
@@ -122,7 +124,7 @@ func (c *core) end() logEnd {
 // is (quiet.go), and never reach raft. Vote is which life of the asker's log it is, and
 // Commit the round, so that no answer to an earlier question is taken for one to
 // this. A question has in LogTerm until when the asker may have forgotten, an answer
-// in LogTerm and Index where the log ends.
+// in LogTerm and Index where the log ends, or Reject if the replica does not vote.
 const (
 	askMark  = "log end?"
 	tellMark = "log ends"
@@ -141,7 +143,11 @@ func (g *Group) hearWord(m *raftpb.Message) {
 	from := m.GetFrom()
 	if string(m.GetContext()) == tellMark {
 		if l := g.lapse; l != nil && m.GetVote() == g.host.life {
-			l.answered(from, m.GetCommit(), logEnd{m.GetLogTerm(), m.GetIndex()})
+			end := logEnd{m.GetLogTerm(), m.GetIndex()}
+			if m.GetReject() {
+				end = logEnd{}
+			}
+			l.answered(from, m.GetCommit(), end)
 			g.tryOpen()
 		}
 		return
@@ -150,10 +156,44 @@ func (g *Group) hearWord(m *raftpb.Message) {
 	g.send(&raftpb.Message{
 		Type: raftpb.MsgHeartbeatResp.Enum(), To: new(from), From: new(uint64(g.core.id)), Term: new(g.core.term), Context: []byte(tellMark),
 		Vote: m.Vote, Commit: m.Commit, LogTerm: new(end.term), Index: new(end.index),
+		Reject: new(!g.core.votes()),
 	})
 	if g.core.lead && g.core.term <= m.GetLogTerm() {
 		g.core.handOverFor(from)
 	}
+}
+
+// votes reports whether this replica votes, as far as it knows. Of what it has not
+// applied it does not know; but a change that made it vote is with a majority of those
+// that voted before, who do not forget it.
+func (c *core) votes() bool {
+	return slices.Contains(c.log.conf.GetVoters(), uint64(c.id)) || slices.Contains(c.log.conf.GetVotersOutgoing(), uint64(c.id))
+}
+
+// overrules reports whether a leader's entries contradict what this replica holds for
+// committed: most of those that had committed it have forgotten it, and went on
+// without. Raft would not look.
+func (c *core) overrules(m *raftpb.Message) bool {
+	if m.GetType() != raftpb.MsgApp || m.GetTerm() < c.term {
+		return false
+	}
+	for _, e := range m.GetEntries() {
+		if e.GetIndex() > c.log.hard.GetCommit() {
+			break
+		}
+		if term, err := c.log.Term(e.GetIndex()); err == nil && term != e.GetTerm() {
+			return true
+		}
+	}
+	return false
+}
+
+// forgot reports whether a leader's heartbeat shows that this replica lacks what it has
+// confirmed: it says how far the leader has committed of what this very replica has. The
+// leader never sends that again, and raft would panic. A log that was synced does not get
+// shorter by itself: the disk lost something, or it is an older copy of what it was.
+func (c *core) forgot(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgHeartbeat && m.GetTerm() >= c.term && m.GetCommit() > c.log.last()
 }
 
 // handOverFor has another replica lead, in the next term: this leader's idea of what

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -298,4 +299,64 @@ func TestALapseLastsUntilTheMembersAreKnown(t *testing.T) {
 	}
 	h.MembersKnown()
 	c.write(tm, 10)
+}
+
+// A leader's entries that contradict what is committed here are not taken, and are no
+// reason to panic.
+func TestALeaderThatContradictsWhatIsCommittedIsNoticed(t *testing.T) {
+	c := &core{term: 4}
+	c.log = entryLog{base: 3, baseTerm: 2, slots: []slot{{term: 3}, {term: 3}, {term: 3}}, hard: &raftpb.HardState{Commit: new(uint64(5))}}
+	appends := func(term uint64, terms ...uint64) *raftpb.Message {
+		m := &raftpb.Message{Type: raftpb.MsgApp.Enum(), Term: new(term), Index: new(uint64(3))}
+		for i, t := range terms {
+			m.Entries = append(m.Entries, &raftpb.Entry{Index: new(uint64(4 + i)), Term: new(t)})
+		}
+		return m
+	}
+	for _, x := range []struct {
+		m    *raftpb.Message
+		want bool
+	}{
+		{appends(4, 3, 3, 3, 4), false},
+		{appends(4, 3, 3, 4), false}, // behind what is committed
+		{appends(4, 3, 4), true},
+		{appends(3, 3, 4), false}, // of a leader of the past
+	} {
+		if got := c.overrules(x.m); got != x.want {
+			t.Errorf("%v: %v", x.m, got)
+		}
+	}
+}
+
+// A replica whose disk is put back to what it was is found out by the first heartbeat, if
+// not earlier, and stops instead of a panic.
+func TestAnOlderDiskUnderARunningGroupIsNoticed(t *testing.T) {
+	for _, quiet := range []bool{false, true} {
+		c := newForgetful(t, 3)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 10)
+		c.agree(tm, 10)
+		lead := c.leader(tm)
+		x := lead%3 + 1
+		c.mu.Lock()
+		image := c.disks[x].CrashCopy(1, vfs.CrashKeep)
+		c.mu.Unlock()
+		c.write(tm, 20)
+		c.agree(tm, 30)
+		if quiet {
+			c.eventually("it is quiet", func() bool { return c.quiet(tm, lead) })
+		}
+		c.stopAs(x, vfs.CrashKeep) // nobody notices: the leader goes on counting
+		c.mu.Lock()
+		c.disks[x] = image
+		c.mu.Unlock()
+		c.start(x)
+		c.eventually("it is noticed", func() bool {
+			c.mu.Lock()
+			g := tm.groups[x]
+			c.mu.Unlock()
+			return errors.Is(g.Err(), ErrForgotten)
+		})
+		c.write(tm, 5)
+	}
 }

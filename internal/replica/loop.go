@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -76,22 +77,12 @@ type stored struct {
 // turn lets the group deal with everything in its inbox.
 func (g *Group) turn() {
 	in := g.take()
+	if g.core != nil {
+		g.hear(&in)
+	}
 	if g.core == nil {
 		g.refuse(&in)
 	} else {
-		for _, s := range in.stored {
-			if g.core != nil {
-				g.afterStored(s)
-			}
-		}
-		for _, m := range in.messages {
-			if wakes(m.raft) {
-				g.wakeUp()
-			}
-		}
-		for _, m := range in.messages {
-			g.receive(m)
-		}
 		for range in.ticks {
 			if !g.quiet {
 				g.tickOnce()
@@ -123,6 +114,26 @@ func (g *Group) turn() {
 	g.spare = in
 }
 
+// hear takes what the WAL and the peers have sent. It leaves in the inbox the messages
+// that it did not come to, as an earlier one has ended the replica.
+func (g *Group) hear(in *inbox) {
+	for _, s := range in.stored {
+		if g.core != nil {
+			g.afterStored(s)
+		}
+	}
+	for _, m := range in.messages {
+		if wakes(m.raft) {
+			g.wakeUp()
+		}
+	}
+	done := 0
+	for ; done < len(in.messages) && g.core != nil; done++ {
+		g.receive(in.messages[done])
+	}
+	in.messages = slices.Delete(in.messages, 0, done)
+}
+
 // refuse answers proposals to a group that cannot take any.
 func (g *Group) refuse(in *inbox) {
 	err := g.failed
@@ -149,6 +160,9 @@ func (g *Group) receive(m Message) {
 		g.hearWord(m.raft)
 	case g.lapse != nil && !g.lapse.admits(m.raft):
 		m.buf.Release()
+	case g.core.forgot(m.raft):
+		m.buf.Release()
+		g.fail(fmt.Errorf("%w: entries %d to %d", ErrForgotten, g.core.log.last()+1, m.raft.GetCommit()))
 	case t == raftpb.MsgSnap:
 		// Raft hears of it when the copy is here.
 		from := m.raft.GetFrom()
@@ -162,6 +176,9 @@ func (g *Group) receive(m Message) {
 	case isMark(m.raft):
 		m.buf.Release()
 		g.mark = m.raft
+	case g.core.overrules(m.raft):
+		m.buf.Release()
+		g.fail(fmt.Errorf("%w in term %d, from entry %d on", ErrOverruled, m.raft.GetTerm(), m.raft.GetIndex()+1))
 	default:
 		g.core.receive(m)
 	}
