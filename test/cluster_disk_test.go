@@ -259,6 +259,44 @@ func TestOldDiskImageVotesForNothing(t *testing.T) {
 	l.finish()
 }
 
+// An older copy of a node's folder is put back, as from a backup: it is refused, however
+// often it is started, and an empty folder takes its place.
+func TestAnOlderCopyOfAFolderIsRefused(t *testing.T) {
+	c := newCluster(t, 3, "--replace-after=30s")
+	c.createTopic("t", 3)
+	l := c.startLoad("t", 3, lightLoad)
+	l.flowing(200)
+	n := c.node(3)
+	if code := n.stop(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	image := n.image()
+	c.start(3)
+	l.flowing(200)
+	if code := n.stop(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	n.restore(image)
+	for range 3 {
+		c.launch(3)
+		if code := n.waitExit(); code == 0 {
+			t.Error("exit code 0")
+		}
+	}
+	for _, part := range []string{"this is an older copy of the data folder of node 3", "start 2", "empty data folder"} {
+		if !n.log.contains(part) {
+			t.Errorf("the node does not say %q: %s", part, n.log)
+		}
+	}
+	l.flowing(200)
+	c.waitDown(3)
+	n.wipe()
+	c.start(3)
+	c.waitWhole("t", 3)
+	c.provedOn("t", 3, 3, func() { l.flowing(100) })
+	l.finish()
+}
+
 // powerCut ends a node's process, and tells its folder that the machine was started since,
 // as after a power cut. What was not synced is there all the same: the disk is a real one.
 func (n *node) powerCut() {

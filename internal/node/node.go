@@ -380,7 +380,9 @@ func (n *Node) register(ctx context.Context) error {
 		case err == nil && r.(meta.Result).Err != nil:
 			return fmt.Errorf("the cluster refuses this node: %w", r.(meta.Result).Err)
 		case err == nil:
-			return nil
+			id := n.id()
+			id.Registered = true
+			return n.own(id)
 		case ctx.Err() != nil || errors.Is(err, replica.ErrStopped) || errors.Is(err, replica.ErrDamaged):
 			return fmt.Errorf("registering: %w", err)
 		}
@@ -441,8 +443,13 @@ func (n *Node) Err() error {
 // fail is the node's last word: a write or fsync failed, and what the page cache
 // holds cannot be trusted any more. Nothing is tried again; the process ends.
 func (n *Node) fail(err error) {
+	n.end("storage failed: the node stops now; on restart what was acknowledged is recovered", err)
+}
+
+// end stops the node by itself, with a last word.
+func (n *Node) end(word string, err error) {
 	n.failOnce.Do(func() {
-		n.logger.Error("storage failed: the node stops now; on restart what was acknowledged is recovered", "err", err)
+		n.logger.Error(word, "err", err)
 		n.ready.Store(false)
 		n.failure = err
 		close(n.done)

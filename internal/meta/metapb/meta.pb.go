@@ -1498,6 +1498,8 @@ type Node struct {
 	MetaReplica   uint64                 `protobuf:"varint,10,opt,name=meta_replica,json=metaReplica,proto3" json:"meta_replica,omitempty"`
 	SinceMillis   int64                  `protobuf:"varint,11,opt,name=since_millis,json=sinceMillis,proto3" json:"since_millis,omitempty"`
 	Drain         bool                   `protobuf:"varint,12,opt,name=drain,proto3" json:"drain,omitempty"`
+	Starts        uint64                 `protobuf:"varint,13,opt,name=starts,proto3" json:"starts,omitempty"` // of its data folder, that were registered
+	Run           string                 `protobuf:"bytes,14,opt,name=run,proto3" json:"run,omitempty"`        // which start the last of them is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1614,6 +1616,20 @@ func (x *Node) GetDrain() bool {
 		return x.Drain
 	}
 	return false
+}
+
+func (x *Node) GetStarts() uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+func (x *Node) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
 }
 
 type Replica struct {
@@ -2214,7 +2230,7 @@ const file_meta_proto_rawDesc = "" +
 	"\x03ids\x18\x01 \x03(\x05R\x03ids\"2\n" +
 	"\bKeyValue\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xac\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xd6\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -2228,7 +2244,9 @@ const file_meta_proto_rawDesc = "" +
 	"\fmeta_replica\x18\n" +
 	" \x01(\x04R\vmetaReplica\x12!\n" +
 	"\fsince_millis\x18\v \x01(\x03R\vsinceMillis\x12\x14\n" +
-	"\x05drain\x18\f \x01(\bR\x05drain\"A\n" +
+	"\x05drain\x18\f \x01(\bR\x05drain\x12\x16\n" +
+	"\x06starts\x18\r \x01(\x04R\x06starts\x12\x10\n" +
+	"\x03run\x18\x0e \x01(\tR\x03run\"A\n" +
 	"\aReplica\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\x05R\x04node\x12\x12\n" +
