@@ -169,6 +169,10 @@ func (b *Broker) running() time.Duration { return b.cfg.Elapsed() }
 func (b *Broker) Waiting(w Watcher) (stop func()) {
 	for _, p := range b.all() {
 		stop := p.Watch(w)
+		if _, lapsed := p.group.Lapsed(); lapsed { // it may wait for other nodes for as long as they are away
+			stop()
+			continue
+		}
 		if p.damage.Load() == nil && p.group.Err() == nil && p.group.Status().Leader == 0 {
 			return stop
 		}
@@ -215,7 +219,7 @@ func (b *Broker) Host(t *meta.Topic, n record.Partition) error {
 func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, error) {
 	place := t.Partitions[id.Partition]
 	spec := replica.Spec{
-		Group: place.Group, Relaxed: t.Config.Durability != meta.QuorumFsync,
+		Group: place.Group, Relaxed: relaxed(&t.Config),
 		Logger: b.cfg.Logger.With("topic", t.Name, "partition", int(id.Partition)),
 	}
 	own, ok := place.Hosted(b.cfg.Node)
@@ -267,12 +271,17 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 	return p, err
 }
 
+// relaxed reports whether a topic's batches are acknowledged before they are synced.
+func relaxed(cfg *meta.TopicConfig) bool { return cfg.Durability != meta.QuorumFsync }
+
 // setPeers says on which nodes the partition's other replicas are.
 func (p *Partition) setPeers(place *meta.Placement) {
 	peers := map[record.ReplicaID]record.NodeID{}
 	for _, list := range [][]meta.Replica{place.Replicas, place.Target, place.Leaving} {
 		for _, r := range list {
-			peers[r.ID] = r.Node
+			if !r.Lost {
+				peers[r.ID] = r.Node
+			}
 		}
 	}
 	p.peers.Store(&peers)
@@ -330,6 +339,7 @@ func (b *Broker) Unhost(id record.TopicPartition, group record.Group) error {
 
 func (p *Partition) reconfigure(cfg *meta.TopicConfig) error {
 	p.config.Store(cfg)
+	p.group.SetRelaxed(relaxed(cfg))
 	if l, ok := p.log.(*commitlog.Log); ok {
 		l.Configure(cfg.SegmentBytes, cfg.SegmentAge)
 	}

@@ -19,6 +19,9 @@ var (
 	// ErrOldIncarnation: the data folder was replaced by another, or its node
 	// removed. What is in it may be older than what the cluster went on from.
 	ErrOldIncarnation = errors.New("the data folder is of the past")
+	// ErrOlderCopy: the data folder is an older copy of the one that the node had last. It
+	// has forgotten votes and entries that it answered for.
+	ErrOlderCopy = errors.New("this is an older copy of the data folder")
 	// ErrNodeNeeded: a node cannot be removed as something depends on it.
 	ErrNodeNeeded       = errors.New("the node is needed")
 	ErrUnknownPartition = errors.New("unknown partition")

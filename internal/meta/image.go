@@ -2,6 +2,7 @@ package meta
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -150,6 +151,21 @@ type Node struct {
 	// Sick is why it should not lead, for example as its disk is slow, as it said
 	// last; empty: it is well.
 	Sick string
+	// Starts counts the starts of its data folder that were registered, as the folder says.
+	// Run names the last one: the folder chooses it with the count.
+	Starts uint64
+	Run    string
+}
+
+// OlderCopy is why a data folder of this node is one that was put back, from a backup or
+// an image of its disk: the cluster has seen a later start of it, or another that was the
+// same by count. nil: it is not known to be. Error: ErrOlderCopy.
+func (n *Node) OlderCopy(incarnation string, starts uint64, run string) error {
+	if n.Incarnation != incarnation || starts > n.Starts || starts == n.Starts && run == n.Run {
+		return nil
+	}
+	return fmt.Errorf("%w of node %d: this would be its start %d, and the cluster has seen start %d; what the node answered for since is not in it: start the node with an empty data folder, and what it had is copied to it from the other nodes",
+		ErrOlderCopy, n.ID, starts, n.Starts)
 }
 
 // The roles of a node.

@@ -58,6 +58,10 @@ func (m *Machine) registerNode(im *Image, now time.Time, c *metapb.RegisterNode)
 	case old == nil:
 		return m.addNode(im, now, n, c.GetReplace())
 	case old.Incarnation == n.Incarnation:
+		// A node that is alone knows no more than its own folder.
+		if err := old.OlderCopy(n.Incarnation, n.Starts, n.Run); err != nil && len(im.Nodes) > 1 {
+			return Result{Err: err}
+		}
 		return m.restartNode(im, now, old, n)
 	case !c.GetReplace():
 		return Result{Err: fmt.Errorf("%w: id %d belongs to another data folder, and this one is not empty", ErrNodeInUse, n.ID)}

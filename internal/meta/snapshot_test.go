@@ -175,3 +175,27 @@ func TestImagesDoNotChange(t *testing.T) {
 		}
 	}
 }
+
+// A copy of a data folder that is put back is told from the folder by the starts that the
+// cluster has seen.
+func TestOlderCopiesOfAFolderAreRefused(t *testing.T) {
+	r := newRig(t)
+	register := func(starts uint64, run string) []byte {
+		return RegisterNode(now, Node{ID: 2, Incarnation: r.m.Image().Nodes[2].Incarnation, Kafka: "x:1", Roles: []string{RoleBroker}, Starts: starts, Run: run})
+	}
+	r.ok(register(1, "a"))
+	r.ok(register(1, "a")) // said twice
+	r.ok(register(2, "b"))
+	r.ok(register(5, "e"))
+	r.refused(register(4, "d"), ErrOlderCopy)
+	r.refused(register(5, "f"), ErrOlderCopy) // a copy of start 4, started another time
+	again := New()
+	if err := again.Restore(r.m.Snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	if n := again.Image().Nodes[2]; n.OlderCopy(n.Incarnation, 5, "f") == nil || n.OlderCopy(n.Incarnation, 5, "e") != nil || n.OlderCopy("another", 1, "a") != nil {
+		t.Errorf("a snapshot forgets the starts: %+v", n)
+	}
+	r.ok(SetNodeState(now, 2, NodeDown))
+	r.ok(ReplaceNode(now, Node{ID: 2, Incarnation: "empty", Kafka: "x:1", Roles: []string{RoleBroker}, Starts: 1, Run: "g"}))
+}

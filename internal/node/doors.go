@@ -93,6 +93,7 @@ func (c cluster) Problems() []string {
 	if n := c.n.broker.Damaged(); n > 0 {
 		out = append(out, fmt.Sprintf("%d partitions are out of service because their data is damaged; the log names file and offset", n))
 	}
+	out = append(out, c.n.lapses()...)
 	if err := c.n.broker.DiskFull(); err != nil {
 		out = append(out, fmt.Sprintf("produce is refused: %v", err))
 	}

@@ -100,8 +100,8 @@ type answer struct {
 	addr string
 }
 
-// errReplaced: the cluster has put another data folder in this one's place. That is
-// final, so one master's word is enough.
+// errReplaced: the cluster has put another data folder in this one's place, or has seen
+// later starts of it. That is final, so one master's word is enough.
 var errReplaced = errors.New("an old data folder")
 
 // checkMasters ends the start of a node whose folder was replaced, or is of another
@@ -130,7 +130,7 @@ func (n *Node) greet(ctx context.Context, others []config.Master) (answers []ans
 	var asked sync.WaitGroup
 	for _, m := range others {
 		asked.Go(func() {
-			r, err := n.clientAt(m.Addr).Greet(ctx, connect.NewRequest(&peerv1.GreetRequest{Node: int32(id.Node), Incarnation: id.Incarnation}))
+			r, err := n.clientAt(m.Addr).Greet(ctx, connect.NewRequest(&peerv1.GreetRequest{Node: int32(id.Node), Incarnation: id.Incarnation, Starts: id.Starts, Run: id.Run}))
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -252,6 +252,7 @@ func (n *Node) describe() meta.Node {
 	id, told := n.id(), n.cfg.Advertised(n.addrs)
 	self := meta.Node{
 		ID: id.Node, Incarnation: id.Incarnation, Zone: n.cfg.Zone, Kafka: told.Kafka, HTTP: told.HTTP, Peer: told.Peer, Version: n.version,
+		Starts: id.Starts, Run: id.Run,
 	}
 	for _, r := range n.cfg.Roles {
 		self.Roles = append(self.Roles, string(r))

@@ -193,7 +193,7 @@ func (n *Node) openData() error {
 	dir := n.cfg.Data
 	host, err := replica.Open(replica.Config{
 		FS: n.fs, Dir: dir, Logger: n.logger, WAL: wal.Config{FileBytes: n.cfg.WALFileBytes, Logger: n.logger},
-		CheckpointBytes: n.cfg.CheckpointBytes, OnFail: n.fail, Transport: n.peers, Alive: n.alive,
+		CheckpointBytes: n.cfg.CheckpointBytes, Boot: machineRun(), OnFail: n.fail, Transport: n.peers, Alive: n.alive,
 		Sick: func(node record.NodeID) bool { return n.health.why(node) != "" },
 	})
 	if err != nil {
@@ -401,6 +401,7 @@ func (n *Node) join(ctx context.Context) error {
 	if err := n.recon.await(ctx, n.meta.Image().Index); err != nil {
 		return err
 	}
+	n.host.Load().MembersKnown()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return n.recon.ready(ctx)
@@ -418,7 +419,9 @@ func (n *Node) register(ctx context.Context) error {
 		case err == nil && r.(meta.Result).Err != nil:
 			return fmt.Errorf("the cluster refuses this node: %w", r.(meta.Result).Err)
 		case err == nil:
-			return nil
+			id := n.id()
+			id.Registered = true
+			return n.own(id)
 		case ctx.Err() != nil || errors.Is(err, replica.ErrStopped) || errors.Is(err, replica.ErrDamaged):
 			return fmt.Errorf("registering: %w", err)
 		}
@@ -479,9 +482,14 @@ func (n *Node) Err() error {
 // fail is the node's last word: a write or fsync failed, and what the page cache
 // holds cannot be trusted any more. Nothing is tried again; the process ends.
 func (n *Node) fail(err error) {
+	n.end("storage failed: the node stops now; on restart what was acknowledged is recovered", err)
+}
+
+// end stops the node by itself, with a last word.
+func (n *Node) end(word string, err error) {
 	n.failOnce.Do(func() {
 		n.failure = err
-		n.lastWord("storage failed: the node stops now; on restart what was acknowledged is recovered", err)
+		n.lastWord(word, err)
 		n.ready.Store(false)
 		close(n.done)
 	})

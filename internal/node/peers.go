@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,7 +58,7 @@ func (n *Node) openPeers(l net.Listener) error {
 	p.transport = peer.New(peer.Config{
 		Self: func() peer.Identity {
 			id := n.id()
-			return peer.Identity{ClusterID: id.ClusterID, Node: id.Node, Incarnation: id.Incarnation + "/" + n.boot}
+			return peer.Identity{ClusterID: id.ClusterID, Node: id.Node, Incarnation: fmt.Sprintf("%s/%d/%s/%s", id.Incarnation, id.Starts, id.Run, n.boot)}
 		},
 		TLS: secure, Handler: mux, Receive: n.receive, Refuse: n.refusePeer, OnUp: n.peerUp, OnDown: n.peerDown, Logger: n.logger,
 	})
@@ -72,11 +73,21 @@ func (n *Node) refusePeer(from peer.Identity) error {
 	if n.meta == nil {
 		return errStarting
 	}
-	incarnation, _, _ := strings.Cut(from.Incarnation, "/")
+	said := strings.Split(from.Incarnation, "/") // as in openPeers
+	if len(said) != 4 {
+		return fmt.Errorf("node %d does not say which start of its data folder this is", from.Node)
+	}
+	incarnation, run := said[0], said[2]
+	starts, err := strconv.ParseUint(said[1], 10, 64)
+	if err != nil {
+		return fmt.Errorf("node %d does not say how often its data folder was started: %q", from.Node, said[1])
+	}
 	im := n.meta.Image()
 	switch known := im.Nodes[from.Node]; {
 	case known != nil && known.Incarnation != incarnation:
 		return fmt.Errorf("node id %d belongs to another data folder of this cluster", from.Node)
+	case known != nil && known.OlderCopy(incarnation, starts, run) != nil:
+		return known.OlderCopy(incarnation, starts, run)
 	case known == nil && im.ClusterID != "" && !untaken(im, from.Node) && !n.named(from.Node):
 		return fmt.Errorf("node %d is not a member of cluster %s", from.Node, im.ClusterID)
 	}

@@ -27,6 +27,10 @@ type crew struct {
 	cut   map[[2]record.NodeID]bool // from, to
 	teams map[record.Group]*team
 	cfg   func(*Config)
+	// unknown: hosts are not told that they know the members.
+	unknown bool
+	// boots counts the starts of a node's machine.
+	boots map[record.NodeID]int
 	seen  func(Message) // told of every message; may be nil; set by watch
 }
 
@@ -36,12 +40,13 @@ type team struct {
 	peers    map[record.ReplicaID]record.NodeID
 	groups   map[record.NodeID]*Group
 	machines map[record.NodeID]*tally
+	relaxed  bool
 }
 
 func newCrew(t *testing.T, nodes int, cfg func(*Config)) *crew {
 	c := &crew{
 		t: t, hosts: map[record.NodeID]*Host{}, disks: map[record.NodeID]*vfs.Mem{},
-		cut: map[[2]record.NodeID]bool{}, teams: map[record.Group]*team{}, cfg: cfg,
+		cut: map[[2]record.NodeID]bool{}, teams: map[record.Group]*team{}, cfg: cfg, boots: map[record.NodeID]int{},
 	}
 	for n := range nodes {
 		c.disks[record.NodeID(n+1)] = vfs.NewMem()
@@ -102,6 +107,7 @@ func (c *crew) start(n record.NodeID) {
 	cfg := Config{
 		FS: c.disks[n], Dir: "d", Logger: slog.New(slog.DiscardHandler), Loops: 1, Transport: wire{c, n},
 		WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}, TickInterval: 20 * time.Millisecond,
+		Boot:   fmt.Sprint("boot ", c.boots[n]),
 		Alive:  func(n record.NodeID) bool { c.mu.Lock(); defer c.mu.Unlock(); return c.hosts[n] != nil },
 		OnFail: func(err error) { c.t.Errorf("node %d: storage failed: %v", n, err) },
 	}
@@ -119,11 +125,18 @@ func (c *crew) start(n record.NodeID) {
 	for id, tm := range teams {
 		c.join(id, tm, n)
 	}
+	if !c.unknown {
+		h.MembersKnown()
+	}
 }
 
 // found runs a group on the given nodes.
 func (c *crew) found(id record.Group, nodes ...record.NodeID) *team {
-	tm := &team{peers: map[record.ReplicaID]record.NodeID{}, groups: map[record.NodeID]*Group{}, machines: map[record.NodeID]*tally{}}
+	return c.foundAs(id, false, nodes...)
+}
+
+func (c *crew) foundAs(id record.Group, relaxed bool, nodes ...record.NodeID) *team {
+	tm := &team{relaxed: relaxed, peers: map[record.ReplicaID]record.NodeID{}, groups: map[record.NodeID]*Group{}, machines: map[record.NodeID]*tally{}}
 	for _, n := range nodes {
 		tm.voters = append(tm.voters, record.ReplicaID(n))
 		tm.peers[record.ReplicaID(n)] = n
@@ -159,7 +172,7 @@ func (c *crew) join(id record.Group, tm *team, n record.NodeID) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	spec := Spec{Group: id, Replica: replica, Peers: tm.peers, Machine: m, Fetch: func(ctx context.Context, from record.NodeID) (Snapshot, error) {
+	spec := Spec{Group: id, Replica: replica, Relaxed: tm.relaxed, Peers: tm.peers, Machine: m, Fetch: func(ctx context.Context, from record.NodeID) (Snapshot, error) {
 		c.mu.Lock()
 		h, cut := c.hosts[from], c.cut[[2]record.NodeID{n, from}]
 		c.mu.Unlock()
@@ -193,12 +206,17 @@ func (c *crew) kill(n record.NodeID) {
 }
 
 // stop is kill, but that nobody notices.
-func (c *crew) stop(n record.NodeID) {
+func (c *crew) stop(n record.NodeID) { c.stopAs(n, vfs.CrashLose) }
+
+// stopAs ends a node: with CrashKeep its process, else its machine.
+func (c *crew) stopAs(n record.NodeID, policy vfs.CrashPolicy) {
 	c.mu.Lock()
 	h := c.hosts[n]
 	delete(c.hosts, n)
-	dead := c.disks[n].CrashCopy(uint64(n), vfs.CrashLose)
-	c.disks[n] = dead
+	c.disks[n] = c.disks[n].CrashCopy(uint64(n), policy)
+	if policy != vfs.CrashKeep {
+		c.boots[n]++
+	}
 	for _, tm := range c.teams {
 		delete(tm.groups, n)
 		delete(tm.machines, n)

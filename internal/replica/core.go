@@ -80,6 +80,9 @@ type core struct {
 	told, lost []uint64
 	// owed are commits that raft believes to have told, by replica; see commits.go.
 	owed map[uint64]uint64
+	// lapsed are replicas that have said, to this leader in its term, that they may have
+	// forgotten something; see lapse.go.
+	lapsed map[uint64]bool
 	// reads are waiting for raft to confirm that this replica still leads.
 	reads readQueue
 	// confAt is the end of the log when the membership last changed, or when this
@@ -386,7 +389,7 @@ func (c *core) observe(soft raft.SoftState, term uint64) {
 		c.reads.fail(ErrNotLeader)
 	}
 	if !lead || term != c.term {
-		c.doubt = false
+		c.doubt, c.lapsed = false, nil
 	}
 	c.lead, c.term = lead, term
 }

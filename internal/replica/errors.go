@@ -14,6 +14,10 @@ var (
 	ErrStopped = errors.New("replica: stopped")
 	// ErrNoMajority: a membership change was not begun, as it could not be ended.
 	ErrNoMajority = errors.New("replica: no majority for a membership change")
+	// ErrOverruled: the group's leader contradicts what this replica holds for committed.
+	ErrOverruled = errors.New("replica: overruled by its leader: a majority has forgotten what this replica has")
+	// ErrForgotten: this replica lacks what it once confirmed, although it was synced.
+	ErrForgotten = errors.New("replica: it lacks entries that it had confirmed: its disk lost what was synced, or is an older copy")
 	// ErrDamaged: the group's data on this node is damaged; see the log.
 	ErrDamaged = errors.New("replica: data is damaged")
 )

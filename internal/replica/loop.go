@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -76,22 +77,12 @@ type stored struct {
 // turn lets the group deal with everything in its inbox.
 func (g *Group) turn() {
 	in := g.take()
+	if g.core != nil {
+		g.hear(&in)
+	}
 	if g.core == nil {
 		g.refuse(&in)
 	} else {
-		for _, s := range in.stored {
-			if g.core != nil {
-				g.afterStored(s)
-			}
-		}
-		for _, m := range in.messages {
-			if wakes(m.raft) {
-				g.wakeUp()
-			}
-		}
-		for _, m := range in.messages {
-			g.receive(m)
-		}
 		for range in.ticks {
 			if !g.quiet {
 				g.tickOnce()
@@ -127,6 +118,26 @@ func (g *Group) turn() {
 	g.spare = in
 }
 
+// hear takes what the WAL and the peers have sent. It leaves in the inbox the messages
+// that it did not come to, as an earlier one has ended the replica.
+func (g *Group) hear(in *inbox) {
+	for _, s := range in.stored {
+		if g.core != nil {
+			g.afterStored(s)
+		}
+	}
+	for _, m := range in.messages {
+		if wakes(m.raft) {
+			g.wakeUp()
+		}
+	}
+	done := 0
+	for ; done < len(in.messages) && g.core != nil; done++ {
+		g.receive(in.messages[done])
+	}
+	in.messages = slices.Delete(in.messages, 0, done)
+}
+
 // refuse answers proposals to a group that cannot take any.
 func (g *Group) refuse(in *inbox) {
 	err := g.failed
@@ -154,6 +165,14 @@ func (g *Group) receive(m Message) {
 	switch t := m.raft.GetType(); {
 	case g.declines(m.raft):
 		m.buf.Release()
+	case isLapseWord(m.raft):
+		m.buf.Release()
+		g.hearWord(m.raft)
+	case g.lapse != nil && !g.lapse.admits(m.raft):
+		m.buf.Release()
+	case g.core.forgot(m.raft):
+		m.buf.Release()
+		g.fail(fmt.Errorf("%w: entries %d to %d", ErrForgotten, g.core.log.last()+1, m.raft.GetCommit()))
 	case t == raftpb.MsgSnap:
 		// Raft hears of it when the copy is here.
 		from := m.raft.GetFrom()
@@ -167,6 +186,9 @@ func (g *Group) receive(m Message) {
 	case isMark(m.raft):
 		m.buf.Release()
 		g.mark = m.raft
+	case g.core.overrules(m.raft):
+		m.buf.Release()
+		g.fail(fmt.Errorf("%w in term %d, from entry %d on", ErrOverruled, m.raft.GetTerm(), m.raft.GetIndex()+1))
 	default:
 		g.core.receive(m)
 	}
@@ -246,6 +268,7 @@ func (g *Group) work() {
 		g.sendAll(g.core.settle())
 	}
 	if g.core != nil {
+		g.recollect()
 		g.core.unload(g.host.keepPayloadBytes())
 	}
 	if applied {

@@ -28,20 +28,30 @@ const quietMark = "go quiet"
 
 // tickOnce moves raft's clock.
 func (g *Group) tickOnce() {
+	if g.lapse != nil {
+		g.tickLapsed()
+		return
+	}
 	g.advance()
 	g.knock()
-	if g.standIn > 0 {
-		if g.standIn--; g.standIn == 0 && g.core.leader == 0 && !g.leavesIt() {
-			if err := g.core.campaign(); err != nil {
-				g.spec.Logger.Debug("cannot stand for election", "group", g.spec.Group, "err", err)
-			}
-		}
-	}
+	g.stand()
 	if !g.core.idle() {
 		g.idleTicks = 0
 		return
 	}
 	g.idleTicks++
+}
+
+// stand stands for election when the time for it has come, if nobody leads then.
+func (g *Group) stand() {
+	if g.standIn == 0 {
+		return
+	}
+	if g.standIn--; g.standIn == 0 && g.core.leader == 0 && !g.leavesIt() {
+		if err := g.core.campaign(); err != nil {
+			g.spec.Logger.Debug("cannot stand for election", "group", g.spec.Group, "err", err)
+		}
+	}
 }
 
 // knock wakes the others if this replica knows no leader: it may have come back
@@ -126,7 +136,7 @@ func (g *Group) hush(m *raftpb.Message) {
 // wakes reports whether a message ends the quiet. Answers to a leader's last
 // heartbeats say nothing new.
 func wakes(m *raftpb.Message) bool {
-	if m.GetType() != raftpb.MsgHeartbeatResp {
+	if m.GetType() != raftpb.MsgHeartbeatResp || isLapseWord(m) {
 		return true
 	}
 	refused := string(m.GetContext()) == quietMark

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -27,8 +28,10 @@ type node struct {
 	// life counts starts and ends: events of an earlier life are void.
 	life        int
 	pausedUntil time.Duration
-	tick        time.Duration // of raft's clock here
-	skew        time.Duration // of the wall clock here
+	// boot counts the runs of the machine; a process that is killed leaves it running.
+	boot int
+	tick time.Duration // of raft's clock here
+	skew time.Duration // of the wall clock here
 	// writes and syncs take between these.
 	disk1, disk2 time.Duration
 	arrived      map[record.NodeID]uint64
@@ -74,6 +77,9 @@ type hosted struct {
 	from   record.Index
 	served uint64
 	peers  int // version of the team's that it knows
+	// overruled: its leader has less, as a majority has forgotten it; it is replaced
+	// as soon as it hears of that.
+	overruled bool
 }
 
 func newNode(c *cluster, id record.NodeID) *node {
@@ -122,7 +128,7 @@ func (n *node) start() {
 	}
 	c.log("n%d starts, life %d", n.id, n.life)
 	host, err := replica.OpenSingle(replica.Config{
-		FS: n.faulty, Dir: "d", Logger: slog.New(slog.DiscardHandler), Transport: wire{n},
+		FS: n.faulty, Dir: "d", Logger: slog.New(slog.DiscardHandler), Transport: wire{n}, Boot: fmt.Sprint("boot ", n.boot),
 		WAL:    wal.Config{FileBytes: 256 << 10, FirstFileBytes: 64 << 10, MaxSpares: 2, QueueBytes: 32 << 10},
 		Sick:   c.isSick,
 		OnFail: func(err error) { n.stop("storage failed: "+err.Error(), vfs.CrashRandom) },
@@ -147,7 +153,11 @@ func (n *node) start() {
 		return
 	}
 	n.broken = 0
-	n.run(n.reconcile)
+	n.run(func() {
+		if n.reconcile(); !n.dying {
+			host.MembersKnown()
+		}
+	})
 	if !n.up {
 		return
 	}
@@ -214,6 +224,9 @@ func (n *node) stop(why string, policy vfs.CrashPolicy) {
 	}
 	n.c.log("n%d stops: %s", n.id, why)
 	n.dying, n.fuse = true, 0
+	if policy != vfs.CrashKeep {
+		n.boot++
+	}
 	n.image = n.disk.CrashCopy(n.c.rng.Uint64(), policy)
 }
 
@@ -390,7 +403,7 @@ func (n *node) reconcile() {
 			}
 			if err := h.group.Err(); err != nil {
 				n.c.log("n%d replica %d of g%d is damaged: %v", n.id, h.id, t.id, err)
-				if !n.suspect {
+				if !n.suspect && !(h.overruled && errors.Is(err, replica.ErrOverruled)) {
 					n.c.check.fail("replica %d of group %d on node %d is damaged, and nothing was done to its disk: %v", h.id, t.id, n.id, err)
 				}
 				n.c.faults.count("replica damaged")
@@ -448,6 +461,7 @@ func (n *node) applied(g *replica.Group, e replica.Entry, result any) {
 func (n *node) empty() {
 	n.disk, n.rotten = vfs.NewMem(), false
 	for _, t := range n.c.teams {
+		n.c.check.forgot(t, n.id, 1)
 		t.replace(n.id)
 	}
 }

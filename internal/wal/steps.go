@@ -72,7 +72,7 @@ func (s *Steps) Write() {
 	if r.write = records > 0 || mark; r.write {
 		r.err = s.log.encode(&r.block, r.batches, r.positions, s.log.roll)
 		if s.blocked = errors.Is(r.err, ErrFull); s.blocked {
-			s.answerBarriers()
+			s.answerProbes()
 			return
 		}
 		if r.err == nil {
@@ -88,11 +88,11 @@ func (s *Steps) Write() {
 	s.written = r.sync
 }
 
-// answerBarriers answers, on a full disk, what a Writer answers then.
-func (s *Steps) answerBarriers() {
+// answerProbes answers, on a full disk, what a Writer answers then.
+func (s *Steps) answerProbes() {
 	left := s.pending[:0]
 	for _, b := range s.pending {
-		if !isBarrier(&b) {
+		if !isProbe(&b) {
 			left = append(left, b)
 		} else if b.Done != nil {
 			b.Done(nil, nil)

@@ -19,6 +19,10 @@ type Batch struct {
 	// Mark has a block written even if there are no records in it: with Sync it
 	// tells how long the disk takes for one.
 	Mark bool
+	// Probe: this batch, which has no records and asks for no sync, is also answered while
+	// the disk is full and what was submitted before is not written. Who makes a
+	// checkpoint asks so.
+	Probe bool
 	// Done is called once, from the writer's goroutine: it must be cheap.
 	// positions has one for each record. The batches of one group (that of the
 	// first record) are answered in the order of submission, and a batch without
@@ -302,8 +306,8 @@ func answerWritten(round []Batch, positions [][]Position, err error, waitingGrou
 const fullRetry = 100 * time.Millisecond
 
 // encode assembles a round's block. While the disk is full it waits, and answers
-// batches without records that ask for no sync: everything written
-// before has been answered, and a checkpoint, which can make room, needs to know.
+// probes: everything written before has been answered, and a checkpoint, which can
+// make room, needs to know.
 func (w *Writer) encode(r *round) error {
 	for {
 		err := w.log.encode(&r.block, r.batches, r.positions, func(size int64) error {
@@ -316,12 +320,12 @@ func (w *Writer) encode(r *round) error {
 			return err
 		}
 		for i := range r.batches {
-			if b := &r.batches[i]; isBarrier(b) && b.Done != nil {
+			if b := &r.batches[i]; isProbe(b) && b.Done != nil {
 				b.Done(nil, nil)
 				b.Done = nil
 			}
 		}
-		for _, b := range w.takeBarriers() {
+		for _, b := range w.takeProbes() {
 			b.Done(nil, nil)
 		}
 		t := time.NewTimer(fullRetry)
@@ -334,13 +338,13 @@ func (w *Writer) encode(r *round) error {
 	}
 }
 
-func isBarrier(b *Batch) bool { return len(b.Records) == 0 && !b.Sync }
+func isProbe(b *Batch) bool { return b.Probe && len(b.Records) == 0 && !b.Sync }
 
-func (w *Writer) takeBarriers() (out []Batch) {
+func (w *Writer) takeProbes() (out []Batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pending = slices.DeleteFunc(w.pending, func(b Batch) bool {
-		if !isBarrier(&b) {
+		if !isProbe(&b) {
 			return false
 		}
 		out = append(out, b)

@@ -2105,6 +2105,8 @@ type Node struct {
 	SinceMillis   int64                  `protobuf:"varint,11,opt,name=since_millis,json=sinceMillis,proto3" json:"since_millis,omitempty"`
 	Drain         bool                   `protobuf:"varint,12,opt,name=drain,proto3" json:"drain,omitempty"`
 	Sick          string                 `protobuf:"bytes,13,opt,name=sick,proto3" json:"sick,omitempty"`
+	Starts        uint64                 `protobuf:"varint,14,opt,name=starts,proto3" json:"starts,omitempty"` // of its data folder, that were registered
+	Run           string                 `protobuf:"bytes,15,opt,name=run,proto3" json:"run,omitempty"`        // which start the last of them is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2226,6 +2228,20 @@ func (x *Node) GetDrain() bool {
 func (x *Node) GetSick() string {
 	if x != nil {
 		return x.Sick
+	}
+	return ""
+}
+
+func (x *Node) GetStarts() uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+func (x *Node) GetRun() string {
+	if x != nil {
+		return x.Run
 	}
 	return ""
 }
@@ -2897,7 +2913,7 @@ const file_meta_proto_rawDesc = "" +
 	"\x03ids\x18\x01 \x03(\x05R\x03ids\"2\n" +
 	"\bKeyValue\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xc0\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xea\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -2912,7 +2928,9 @@ const file_meta_proto_rawDesc = "" +
 	" \x01(\x04R\vmetaReplica\x12!\n" +
 	"\fsince_millis\x18\v \x01(\x03R\vsinceMillis\x12\x14\n" +
 	"\x05drain\x18\f \x01(\bR\x05drain\x12\x12\n" +
-	"\x04sick\x18\r \x01(\tR\x04sick\"A\n" +
+	"\x04sick\x18\r \x01(\tR\x04sick\x12\x16\n" +
+	"\x06starts\x18\x0e \x01(\x04R\x06starts\x12\x10\n" +
+	"\x03run\x18\x0f \x01(\tR\x03run\"A\n" +
 	"\aReplica\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\x05R\x04node\x12\x12\n" +
