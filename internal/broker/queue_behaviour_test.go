@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -487,5 +488,30 @@ func TestStateOfVersionOneIsRead(t *testing.T) {
 	old[0] = stateVersion + 1
 	if err := n.restore(old); err == nil {
 		t.Fatal("a state of a newer version is read")
+	}
+}
+
+// Groups that nobody uses have no desk, no timer and no goroutine, and are not
+// looked at when something is appended.
+func TestIdleGroupsCostNothing(t *testing.T) {
+	q := withQueue(start(t, t.TempDir(), testTopic(nil)), nil)
+	defer q.stop()
+	before := runtime.NumGoroutine()
+	for i := range 1000 {
+		q.spec.LastID++
+		q.spec.Groups = append(q.spec.Groups, QueueGroup{ID: q.spec.LastID, Name: fmt.Sprint("idle ", i), Settings: queueSettings(nil)})
+	}
+	q.tell()
+	q.send("a", "b")
+	want(t, q.receive("x", 9, 0), "a@0#1 b@1#1 ")
+	for _, g := range q.Broker.queues.topic(q.topic.ID).list() {
+		if g.id != testGroup && (len(g.desks) > 0 || g.timer != nil) {
+			t.Fatalf("group %d has a desk or a timer", g.id)
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before+5; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
 	}
 }
