@@ -128,7 +128,7 @@ func (m *machine) produce(e replica.Entry, kind commandKind) produced {
 // annexe splits an entry into its batch and what that brings along, if anything, and
 // says which of the batch's messages are here already.
 func (m *machine) annexe(e replica.Entry, kind commandKind, h record.Header) ([]byte, *queue.Annexe, []queue.Repeat) {
-	size := len(e.Data)
+	var size int
 	switch kind {
 	case commandAnnexed:
 		size = h.SizeBytes()

@@ -271,8 +271,8 @@ func (l *queueLog) led() {
 	for _, g := range t.list() {
 		g.ledChanged(l.p)
 	}
-	if !l.p.group.Status().Leading {
-		return
+	if l.p.broker.cfg.Passive || !l.p.group.Status().Leading {
+		return // a passive broker begins no groups: that takes goroutines
 	}
 	if l.reconciling.Add(1) == 1 {
 		l.p.broker.queues.goes(l.reconcile)

@@ -256,6 +256,9 @@ func (p *picking) suspects() {
 			continue
 		}
 		d.suspects.remove(o)
+		if d.leases[o] != nil {
+			continue
+		}
 		k, ok := d.look(o, p.end)
 		if !ok {
 			d.done(o)
@@ -278,6 +281,9 @@ func (p *picking) run() {
 			continue
 		}
 		d.ready.remove(o)
+		if d.leases[o] != nil {
+			continue // being settled; what follows is for when that is committed
+		}
 		k, ok := d.look(o, p.end)
 		switch {
 		case !ok:
@@ -297,9 +303,6 @@ func (p *picking) run() {
 
 // look asks the State about a message that is to be handed out again.
 func (d *Desk) look(o, end record.Offset) (k Candidate, ok bool) {
-	if d.leases[o] != nil {
-		return k, false
-	}
 	d.cfg.Read(func(s *State) { k, ok = s.Candidate(d.cfg.Group, d.cfg.Member, o, end) })
 	return k, ok
 }

@@ -16,7 +16,6 @@ type model struct {
 	*world
 	rt *rapid.T
 
-	sent      int
 	committed map[record.Offset]bool   // acknowledged, and the consumer was told so
 	counted   map[record.Offset]int    // deliveries that failed or were lost alone
 	given     map[record.Offset]int    // deliveries

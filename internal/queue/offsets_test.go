@@ -110,6 +110,9 @@ func TestOffsetsOfAllShapesAreCanonical(t *testing.T) {
 		}
 		return s.append(nil)
 	}
+	if n := len(shape(1, 200_000, false)); n > 100 {
+		t.Errorf("a range takes %d bytes", n)
+	}
 	for _, step := range []record.Offset{1, 2, 3, 17, 1000} {
 		for _, n := range []record.Offset{1, 100, 5000, 200_000} {
 			if !bytes.Equal(shape(step, n, false), shape(step, n, true)) {

@@ -27,7 +27,7 @@ import (
 //	answer O done|working|unknown
 //	gone M             the session ends
 //	advance D          time passes; what is due is done on time
-//	hold               from now on what is decided stays under way; apply: it is committed, hold ends
+//	hold               from now on what is decided stays under way; apply [n=N]: it is committed, hold ends
 //	failover           another leader takes over with what is committed; what was under way is lost
 //	restart            the state goes through a snapshot; its bytes must stay; then failover
 //	written O…|unwritten O TEXT   what became of dead letters
@@ -294,12 +294,7 @@ func (w *world) run(cmd string) {
 	case "hold":
 		w.held = true
 	case "apply":
-		w.held = false
-		list := w.underWay
-		w.underWay = nil
-		for _, u := range list {
-			w.commit(u.member, u.ops)
-		}
+		w.apply(w.num("n", len(w.underWay)))
 	case "failover":
 		w.lead()
 	case "restart":
@@ -308,6 +303,17 @@ func (w *world) run(cmd string) {
 		w.operate(cmd)
 	}
 	w.carry()
+}
+
+// apply commits the first n of what is under way; if it is all, hold ends.
+func (w *world) apply(n int) {
+	list := w.underWay[:n]
+	w.underWay = w.underWay[n:]
+	w.held = false
+	for _, u := range list {
+		w.commit(u.member, u.ops)
+	}
+	w.held = len(w.underWay) > 0
 }
 
 // operate runs what an operator does, and what shows something.

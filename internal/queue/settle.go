@@ -352,9 +352,7 @@ func (d *Desk) requeue(nowMillis int64, o record.Offset) {
 	}
 	k, ok := d.look(o, d.cfg.Source.End())
 	if !ok {
-		if d.leases[o] == nil {
-			d.done(o)
-		}
+		d.done(o)
 		return
 	}
 	if where := d.where(k, nowMillis); where != nil {
