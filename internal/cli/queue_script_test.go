@@ -67,7 +67,6 @@ type standInQueues struct {
 	tubev1connect.UnimplementedQueueServiceHandler
 	mu  sync.Mutex
 	was string
-	n   int // calls of RedriveDead
 }
 
 func (q *standInQueues) last() string {
