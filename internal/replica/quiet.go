@@ -73,6 +73,9 @@ func (c *core) idle() bool {
 	if !c.lead || !c.serving || c.doubt || len(c.waiting) > 0 || c.applied != c.log.last() || !c.reads.empty() || len(c.log.conf.GetVotersOutgoing()) > 0 {
 		return false
 	}
+	if c.rn.BasicStatus().LeadTransferee != raft.None {
+		return false // raft's clock has to give it up if the other does not lead; until then proposals are refused
+	}
 	idle := true
 	c.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
 		idle = idle && pr.Match == c.applied && (id == uint64(c.id) || pr.State == tracker.StateReplicate)
