@@ -46,3 +46,31 @@ func (p *Partition) QueueCounts(id queue.GroupID) queue.Counts {
 	c, _ := p.machine.queues.Counts(id, "", p.machine.end)
 	return c
 }
+
+// retainFloor is the first message that a group which the log is kept for is not done
+// with; −1: there is no such group.
+func (l *queueLog) retainFloor() record.Offset {
+	t := l.topic.Load()
+	if t == nil {
+		return -1
+	}
+	least := record.Offset(-1)
+	for _, g := range t.told().Groups {
+		if !g.Settings.Retain {
+			continue
+		}
+		l.p.machine.mu.Lock()
+		floor := l.p.machine.queues.Floor(g.ID)
+		l.p.machine.mu.Unlock()
+		if floor >= 0 && (least < 0 || floor < least) {
+			least = floor
+		}
+	}
+	return least
+}
+
+func (t *queueTopic) told() QueueTopic {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.spec
+}

@@ -81,6 +81,9 @@ func (p *Partition) retain(ctx context.Context, now time.Time) error {
 		return nil //nolint:nilerr // another replica's work, or damaged and reported
 	}
 	to := p.log.RetentionCandidate(now, cfg.Retention, cfg.RetentionBytes)
+	if floor := p.queue.retainFloor(); floor >= 0 && to > floor {
+		to = max(floor, p.log.RetentionCandidate(now, cfg.QueueRetain, cfg.QueueRetainBytes))
+	}
 	if to <= b.LogStart {
 		return nil
 	}

@@ -80,8 +80,7 @@ func (c *core) idle() bool {
 	c.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
 		idle = idle && pr.Match == c.applied && (id == uint64(c.id) || pr.State == tracker.StateReplicate)
 	})
-	// A transfer that is not taken up ends by the clock; until then nothing is taken.
-	return idle && c.rn.BasicStatus().LeadTransferee == 0
+	return idle
 }
 
 // heard reports whether all replicas have answered since raft counted last: a
