@@ -142,6 +142,7 @@ func New(cfg Config) (*Broker, error) {
 	b.done.Go(func() { b.retentionLoop(ctx) })
 	b.done.Go(func() { b.sweepLoop(ctx) })
 	b.done.Go(func() { b.watchDisk(ctx) })
+	b.done.Go(func() { b.intentsLoop(ctx) })
 	return b, nil
 }
 

@@ -14,7 +14,9 @@ import (
 // the group acknowledge all but the first, and looks at retention.
 func retained(t *testing.T, hardBytes int64, retain bool) (start record.Offset) {
 	t.Helper()
-	r := retainRig(t, func(c *meta.TopicConfig) { c.RetentionBytes, c.QueueRetain, c.QueueRetainBytes = 100<<10, -1, hardBytes })
+	r := retainRig(t, func(c *meta.TopicConfig) {
+		c.RetentionBytes, c.QueueRetain, c.QueueRetainBytes = 100<<10, -1, hardBytes
+	})
 	q := withQueue(r, func(s *queue.Settings) { s.Retain = retain })
 	for range 64 {
 		q.sendAll([]queue.Outgoing{{Value: bytes.Repeat([]byte("x"), 8<<10), KeyNull: true}})

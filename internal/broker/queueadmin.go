@@ -202,6 +202,19 @@ func (p *Partition) QueueSeek(ctx context.Context, id queue.GroupID, to QueueTo)
 	return p.tellDesks(ctx, g, op)
 }
 
+// QueueFinish makes messages done, whoever has them in hand: his lease ends. Of
+// broadcast groups nothing. Errors: those of QueueReady, ErrUnknownOutcome.
+func (p *Partition) QueueFinish(ctx context.Context, id queue.GroupID, offsets []record.Offset) error {
+	g, err := p.groupOf(id)
+	if err != nil {
+		return fmt.Errorf("%w: %d", err, id)
+	}
+	if err := p.serving(-1); err != nil {
+		return err
+	}
+	return p.tellDesks(ctx, g, queue.Op{Kind: queue.OpAck, Group: id, Offsets: offsets})
+}
+
 // QueuePurge makes everything that is there now done, for all members.
 func (p *Partition) QueuePurge(ctx context.Context, id queue.GroupID) error {
 	return p.QueueSeek(ctx, id, QueueTo{Offset: math.MaxInt64})

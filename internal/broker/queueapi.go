@@ -19,6 +19,9 @@ type QueueHooks struct {
 	// Lost is told, where the partition leads, that messages of a group went with the
 	// log's start before they were done.
 	Lost func(QueueLost)
+	// CarryOut does what an intent of a partition that is led here says, and then calls
+	// QueueIntended. It may block; it is called again until that was done.
+	CarryOut func(ctx context.Context, of record.TopicPartition, id string, intent []byte)
 }
 
 // DeadLetters writes dead letters to their topics.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
@@ -75,8 +76,9 @@ func (s *sending) prepare(list []queue.Outgoing) {
 			s.sent[i].Err = fmt.Errorf("%w: %d wait in partition %s", queue.ErrTooManyDelayed, queue.MaxDelayed, s.p.id)
 			continue
 		}
-		if s.window > 0 && m.ID != "" {
-			s.hash[i] = queue.HashID(m.ID)
+		if id, window := m.DedupeID(time.Duration(s.window) * time.Millisecond); id != "" {
+			s.window = max(s.window, window.Milliseconds())
+			s.hash[i] = queue.HashID(id)
 			if k, ok := first[s.hash[i]]; ok {
 				if s.same == nil {
 					s.same = map[int]int{}

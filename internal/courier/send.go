@@ -63,6 +63,14 @@ func (c *Courier) SendTo(ctx context.Context, tp record.TopicPartition, messages
 	return sent, err
 }
 
+// Place is a partition that a message may go to: that of its key, or any.
+func (c *Courier) Place(t *meta.Topic, m *queue.Outgoing) record.Partition {
+	if p := c.partition(t, m); p >= 0 {
+		return p
+	}
+	return c.anywhere(t)
+}
+
 // partition is where a message has to go; −1: anywhere.
 func (c *Courier) partition(t *meta.Topic, m *queue.Outgoing) record.Partition {
 	by := m.Key

@@ -92,7 +92,8 @@ func (m *Master) createDeadLetters(ctx context.Context, t *meta.Topic, name stri
 }
 
 // keepDeadLetters makes the queue group that knows which dead letters of a topic were
-// not looked after yet. It has the topic's name, and nothing in it dies.
+// not looked after yet. It has the topic's name, and nothing in it dies: it has no
+// dead-letter topic of its own.
 func (m *Master) keepDeadLetters(ctx context.Context, topic string) error {
 	im := m.cfg.Image()
 	t, g := im.Topic(topic), im.QueueGroup(topic)

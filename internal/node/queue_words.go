@@ -15,7 +15,7 @@ var queueFailures = map[int32]error{
 	1: queue.ErrUnavailable, 2: queue.ErrOutcomeUnknown, 3: queue.ErrOverloaded, 4: queue.ErrUnknownGroup,
 	5: queue.ErrLeaseExpired, 6: queue.ErrLeaseUnknown, 7: queue.ErrAlreadyDone, 8: queue.ErrHandlingTooLong,
 	9: queue.ErrMessageTooLarge, 10: queue.ErrGroupMode, 11: queue.ErrUnknownMessage, 12: queue.ErrConflict, 13: queue.ErrInvalidSetting,
-	14: queue.ErrNotDelayed, 15: queue.ErrDelayTooLong, 16: queue.ErrTooManyDelayed, 17: queue.ErrTooManyMembers,
+	14: queue.ErrNotDelayed, 15: queue.ErrDelayTooLong, 16: queue.ErrTooManyDelayed, 17: queue.ErrTooManyMembers, 18: queue.ErrTooManyIntents,
 }
 
 // queueFailureOther is the number of an error that the other side does not know.
@@ -84,7 +84,7 @@ func outgoingToPB(ms []queue.Outgoing) []*peerv1.QueueOutgoing {
 	out := make([]*peerv1.QueueOutgoing, len(ms))
 	for i := range ms {
 		m := &ms[i]
-		out[i] = &peerv1.QueueOutgoing{Key: m.Key, KeyNull: m.KeyNull, Value: m.Value, Id: m.ID, Headers: headersToPB(m.Headers), DeliverAtMillis: m.DeliverAtMillis}
+		out[i] = &peerv1.QueueOutgoing{Key: m.Key, KeyNull: m.KeyNull, Value: m.Value, Id: m.ID, Headers: headersToPB(m.Headers), DeliverAtMillis: m.DeliverAtMillis, OnceId: m.OnceID, DelayMillis: m.Delay.Milliseconds()}
 	}
 	return out
 }
@@ -92,7 +92,7 @@ func outgoingToPB(ms []queue.Outgoing) []*peerv1.QueueOutgoing {
 func outgoingFromPB(ms []*peerv1.QueueOutgoing) []queue.Outgoing {
 	out := make([]queue.Outgoing, len(ms))
 	for i, m := range ms {
-		out[i] = queue.Outgoing{Key: m.GetKey(), KeyNull: m.GetKeyNull(), Value: m.GetValue(), ID: m.GetId(), Headers: headersFromPB(m.GetHeaders()), DeliverAtMillis: m.GetDeliverAtMillis()}
+		out[i] = queue.Outgoing{Key: m.GetKey(), KeyNull: m.GetKeyNull(), Value: m.GetValue(), ID: m.GetId(), Headers: headersFromPB(m.GetHeaders()), DeliverAtMillis: m.GetDeliverAtMillis(), OnceID: m.GetOnceId(), Delay: time.Duration(m.GetDelayMillis()) * time.Millisecond}
 	}
 	return out
 }

@@ -78,7 +78,7 @@ func (q queueCalls) Settle(ctx context.Context, group string, s []queue.Settleme
 
 // queueHooks are given to the broker before there are queues.
 func (n *Node) queueHooks() broker.QueueHooks {
-	return broker.QueueHooks{DeadLetters: deadLetters{n}, Ask: n.askConsumer, Lost: n.queueLost}
+	return broker.QueueHooks{DeadLetters: deadLetters{n}, Ask: n.askConsumer, Lost: n.queueLost, CarryOut: n.completeLeft}
 }
 
 // at is the way to a node's part of the queues.
@@ -198,9 +198,4 @@ func compile(topic *meta.Topic, g *meta.QueueGroup) (queue.Filter, error) {
 			},
 		})
 	}, nil
-}
-
-// Complete implements rpc.Queues.
-func (q queueCalls) Complete(context.Context, string, []queue.Lease, []queue.TopicMessages) (queue.Completed, error) {
-	return queue.Completed{}, fmt.Errorf("%w: complete is not there yet", queue.ErrUnavailable)
 }

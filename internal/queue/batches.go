@@ -61,8 +61,9 @@ func (s *State) Batch(a *Annexe, base record.Offset, repeats []Repeat) Applied {
 		if s.ids.len()/64 != before/64 {
 			s.ids.expire(s.clockMillis, a.WindowMillis, s.minFloor())
 		}
-	} else if len(a.IDs) == 0 {
-		s.ids = ids{} // switched off
+	} else if s.ids.len() > 0 {
+		// Switched off; what had to be stored once is remembered on.
+		s.ids.expire(s.clockMillis, OnceWindow.Milliseconds(), s.minFloor())
 	}
 	for _, r := range repeats {
 		o := base + record.Offset(r.Delta)

@@ -19,6 +19,24 @@ type Outgoing struct {
 	// Delay from when the partition's leader takes it: no clock that jumps meanwhile
 	// makes it earlier. At most MaxDelay.
 	Delay time.Duration
+	// OnceID, if the topic does not look for repeats of ID itself, has this message
+	// stored once however often it is sent within OnceWindow. It is not told to anybody.
+	OnceID string
+}
+
+// OnceWindow is how long a OnceID is remembered at least.
+const OnceWindow = 24 * time.Hour
+
+// DedupeID is by which repeats of the message are told, and for how long it has to be
+// remembered, given the topic's window; "": not at all.
+func (m *Outgoing) DedupeID(window time.Duration) (string, time.Duration) {
+	switch {
+	case window > 0 && m.ID != "":
+		return m.ID, window
+	case m.OnceID != "":
+		return m.OnceID, max(window, OnceWindow)
+	}
+	return "", window
 }
 
 // Sent answers an Outgoing.

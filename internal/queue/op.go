@@ -38,6 +38,10 @@ const (
 	// OpTick changes nothing by itself: what is due by the command's clock is fired,
 	// as with any other. No Group.
 	OpTick
+	// OpIntend: Data is to be carried out, by the name of Member. No Group.
+	OpIntend
+	// OpIntended: what was to be by the name of Member is done. No Group.
+	OpIntended
 )
 
 // Op is one change of a State. Many go into one command.
@@ -50,6 +54,7 @@ type Op struct {
 	DueMillis int64
 	Final     bool
 	Attempt   Attempt
+	Data      []byte
 }
 
 // Attempt is the record of a delivery that failed.
@@ -92,7 +97,9 @@ func AppendCommand(b []byte, clockMillis int64, ops []Op) []byte {
 			b = appendInt(b, o.DueMillis)
 			b = append(b, bit(o.Final))
 			b = o.Attempt.append(b)
-		case OpDrop, OpTick:
+		case OpIntend:
+			b = appendBytes(b, o.Data)
+		case OpDrop, OpTick, OpIntended:
 		default:
 			panic(fmt.Sprintf("queue: op of kind %d", o.Kind))
 		}
@@ -149,7 +156,9 @@ func ParseCommand(b []byte) (clockMillis int64, ops []Op, err error) {
 			o.Offset, o.DueMillis = record.Offset(r.int()), r.int()
 			o.Final = r.byte() != 0
 			o.Attempt = r.attempt()
-		case OpDrop, OpTick:
+		case OpIntend:
+			o.Data = r.bytes(MaxIntentBytes)
+		case OpDrop, OpTick, OpIntended:
 		default:
 			r.fail("op of unknown kind %d: written by a newer version", o.Kind)
 		}

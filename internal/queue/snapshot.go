@@ -9,13 +9,15 @@ import (
 	"github.com/tube-mq/tube/internal/record"
 )
 
-const stateVersion = 1
+// Version 1 had no intents.
+const stateVersion = 2
 
 // Append writes the state: the same one gives the same bytes.
 //
 //	u8 version, clock ms, window ms, start, delays, cancelled, ids,
 //	groups in order: id, cursors by name: name, seen ms, floor, acked, dead, lost,
-//	done, suspects, dead offsets, failures by offset: offset, attempts, u8 final, due ms, records
+//	done, suspects, dead offsets, failures by offset: offset, attempts, u8 final, due ms, records;
+//	intents by id: id, data
 func (s *State) Append(b []byte) []byte {
 	b = append(b, stateVersion)
 	b = appendUint(b, uint64(s.clockMillis))
@@ -33,7 +35,7 @@ func (s *State) Append(b []byte) []byte {
 			b = g.cursors[name].append(appendString(b, name))
 		}
 	}
-	return b
+	return s.appendIntents(b)
 }
 
 func (c *cursor) append(b []byte) []byte {
@@ -63,7 +65,8 @@ func (c *cursor) append(b []byte) []byte {
 // Restore reads what Append wrote, all of b. On an error there is no state.
 func Restore(b []byte) (*State, error) {
 	r := &reader{b: b}
-	if v := r.byte(); r.err == nil && v != stateVersion {
+	version := r.byte()
+	if v := version; r.err == nil && (v < 1 || v > stateVersion) {
 		return nil, fmt.Errorf("queue state of version %d, this program knows %d", v, stateVersion)
 	}
 	s := NewState()
@@ -90,6 +93,9 @@ func Restore(b []byte) (*State, error) {
 			s.cursors++
 		}
 		s.groups[id] = g
+	}
+	if version >= 2 {
+		s.restoreIntents(r)
 	}
 	if s.clockMillis < 0 || s.windowMillis < 0 {
 		r.fail("clock %d, window %d", s.clockMillis, s.windowMillis)

@@ -42,6 +42,9 @@ type State struct {
 	cursors     int // of all groups
 	failures    int // likewise
 	recordBytes int
+
+	intents       map[string][]byte // by id; see intents.go
+	intendedBytes int
 }
 
 // group is a queue group of this partition.
@@ -118,6 +121,10 @@ func (s *State) apply(o *Op, end record.Offset, out *Applied) {
 		s.cancel(o.Offsets)
 	case OpMove:
 		s.delays.move(o.Offset, max(o.DueMillis, 1))
+	case OpIntend:
+		s.intend(o.Member, o.Data)
+	case OpIntended:
+		s.intended(o.Member)
 	case OpTrim:
 		s.trim(min(o.Offset, end), out)
 	default:

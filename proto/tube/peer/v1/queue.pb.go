@@ -1145,6 +1145,8 @@ type QueueOutgoing struct {
 	Id              string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
 	Headers         []*QueueHeader         `protobuf:"bytes,5,rep,name=headers,proto3" json:"headers,omitempty"`
 	DeliverAtMillis int64                  `protobuf:"varint,6,opt,name=deliver_at_millis,json=deliverAtMillis,proto3" json:"deliver_at_millis,omitempty"`
+	OnceId          string                 `protobuf:"bytes,7,opt,name=once_id,json=onceId,proto3" json:"once_id,omitempty"`
+	DelayMillis     int64                  `protobuf:"varint,8,opt,name=delay_millis,json=delayMillis,proto3" json:"delay_millis,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1221,6 +1223,322 @@ func (x *QueueOutgoing) GetDeliverAtMillis() int64 {
 	return 0
 }
 
+func (x *QueueOutgoing) GetOnceId() string {
+	if x != nil {
+		return x.OnceId
+	}
+	return ""
+}
+
+func (x *QueueOutgoing) GetDelayMillis() int64 {
+	if x != nil {
+		return x.DelayMillis
+	}
+	return 0
+}
+
+// QueueIntent is what is to be sent, and acknowledged in other partitions, because
+// leases of one partition were acknowledged. Once it is stored all of it will be done.
+type QueueIntent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	GroupId       uint64                 `protobuf:"varint,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	Leases        []*QueueLease          `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"`
+	Sends         []*QueueSendRequest    `protobuf:"bytes,4,rep,name=sends,proto3" json:"sends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueIntent) Reset() {
+	*x = QueueIntent{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueIntent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueIntent) ProtoMessage() {}
+
+func (x *QueueIntent) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueIntent.ProtoReflect.Descriptor instead.
+func (*QueueIntent) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *QueueIntent) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *QueueIntent) GetGroupId() uint64 {
+	if x != nil {
+		return x.GroupId
+	}
+	return 0
+}
+
+func (x *QueueIntent) GetLeases() []*QueueLease {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+func (x *QueueIntent) GetSends() []*QueueSendRequest {
+	if x != nil {
+		return x.Sends
+	}
+	return nil
+}
+
+type QueueCompleteRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint64                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Of            *QueuePartition        `protobuf:"bytes,2,opt,name=of,proto3" json:"of,omitempty"`
+	Leases        []*QueueLease          `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"`
+	Id            string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
+	Intent        []byte                 `protobuf:"bytes,5,opt,name=intent,proto3" json:"intent,omitempty"` // a QueueIntent; empty: the one of this id was carried out
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueCompleteRequest) Reset() {
+	*x = QueueCompleteRequest{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueCompleteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueCompleteRequest) ProtoMessage() {}
+
+func (x *QueueCompleteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueCompleteRequest.ProtoReflect.Descriptor instead.
+func (*QueueCompleteRequest) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *QueueCompleteRequest) GetGroup() uint64 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *QueueCompleteRequest) GetOf() *QueuePartition {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *QueueCompleteRequest) GetLeases() []*QueueLease {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+func (x *QueueCompleteRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *QueueCompleteRequest) GetIntent() []byte {
+	if x != nil {
+		return x.Intent
+	}
+	return nil
+}
+
+type QueueCompleteResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Failure       *QueueFailure          `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	Results       []*QueueFailure        `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"` // one for each lease; none: all succeeded
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueCompleteResponse) Reset() {
+	*x = QueueCompleteResponse{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueCompleteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueCompleteResponse) ProtoMessage() {}
+
+func (x *QueueCompleteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueCompleteResponse.ProtoReflect.Descriptor instead.
+func (*QueueCompleteResponse) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *QueueCompleteResponse) GetFailure() *QueueFailure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+func (x *QueueCompleteResponse) GetResults() []*QueueFailure {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+type QueueFinishRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint64                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Of            *QueuePartition        `protobuf:"bytes,2,opt,name=of,proto3" json:"of,omitempty"`
+	Offsets       []int64                `protobuf:"varint,3,rep,packed,name=offsets,proto3" json:"offsets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueFinishRequest) Reset() {
+	*x = QueueFinishRequest{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueFinishRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueFinishRequest) ProtoMessage() {}
+
+func (x *QueueFinishRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueFinishRequest.ProtoReflect.Descriptor instead.
+func (*QueueFinishRequest) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *QueueFinishRequest) GetGroup() uint64 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *QueueFinishRequest) GetOf() *QueuePartition {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *QueueFinishRequest) GetOffsets() []int64 {
+	if x != nil {
+		return x.Offsets
+	}
+	return nil
+}
+
+type QueueFinishResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Failure       *QueueFailure          `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueFinishResponse) Reset() {
+	*x = QueueFinishResponse{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueFinishResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueFinishResponse) ProtoMessage() {}
+
+func (x *QueueFinishResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueFinishResponse.ProtoReflect.Descriptor instead.
+func (*QueueFinishResponse) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *QueueFinishResponse) GetFailure() *QueueFailure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
 type QueueSendRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	To            *QueuePartition        `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`
@@ -1231,7 +1549,7 @@ type QueueSendRequest struct {
 
 func (x *QueueSendRequest) Reset() {
 	*x = QueueSendRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1561,7 @@ func (x *QueueSendRequest) String() string {
 func (*QueueSendRequest) ProtoMessage() {}
 
 func (x *QueueSendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1574,7 @@ func (x *QueueSendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSendRequest.ProtoReflect.Descriptor instead.
 func (*QueueSendRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{18}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QueueSendRequest) GetTo() *QueuePartition {
@@ -1283,7 +1601,7 @@ type QueueSendResponse struct {
 
 func (x *QueueSendResponse) Reset() {
 	*x = QueueSendResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1613,7 @@ func (x *QueueSendResponse) String() string {
 func (*QueueSendResponse) ProtoMessage() {}
 
 func (x *QueueSendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1626,7 @@ func (x *QueueSendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSendResponse.ProtoReflect.Descriptor instead.
 func (*QueueSendResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{19}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *QueueSendResponse) GetFailure() *QueueFailure {
@@ -1337,7 +1655,7 @@ type QueueSent struct {
 
 func (x *QueueSent) Reset() {
 	*x = QueueSent{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1667,7 @@ func (x *QueueSent) String() string {
 func (*QueueSent) ProtoMessage() {}
 
 func (x *QueueSent) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1680,7 @@ func (x *QueueSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSent.ProtoReflect.Descriptor instead.
 func (*QueueSent) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{20}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *QueueSent) GetOffset() int64 {
@@ -1406,7 +1724,7 @@ type QueueMember struct {
 
 func (x *QueueMember) Reset() {
 	*x = QueueMember{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1736,7 @@ func (x *QueueMember) String() string {
 func (*QueueMember) ProtoMessage() {}
 
 func (x *QueueMember) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1749,7 @@ func (x *QueueMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueMember.ProtoReflect.Descriptor instead.
 func (*QueueMember) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{21}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *QueueMember) GetId() string {
@@ -1485,7 +1803,7 @@ type QueueReceiveRequest struct {
 
 func (x *QueueReceiveRequest) Reset() {
 	*x = QueueReceiveRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1815,7 @@ func (x *QueueReceiveRequest) String() string {
 func (*QueueReceiveRequest) ProtoMessage() {}
 
 func (x *QueueReceiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1828,7 @@ func (x *QueueReceiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueReceiveRequest.ProtoReflect.Descriptor instead.
 func (*QueueReceiveRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{22}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *QueueReceiveRequest) GetGroup() uint64 {
@@ -1572,7 +1890,7 @@ type QueueReceiveResponse struct {
 
 func (x *QueueReceiveResponse) Reset() {
 	*x = QueueReceiveResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1902,7 @@ func (x *QueueReceiveResponse) String() string {
 func (*QueueReceiveResponse) ProtoMessage() {}
 
 func (x *QueueReceiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1915,7 @@ func (x *QueueReceiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueReceiveResponse.ProtoReflect.Descriptor instead.
 func (*QueueReceiveResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{23}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *QueueReceiveResponse) GetFailure() *QueueFailure {
@@ -1627,7 +1945,7 @@ type QueueLease struct {
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1957,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1970,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{24}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *QueueLease) GetPartition() int32 {
@@ -1706,7 +2024,7 @@ type QueueDelivery struct {
 
 func (x *QueueDelivery) Reset() {
 	*x = QueueDelivery{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +2036,7 @@ func (x *QueueDelivery) String() string {
 func (*QueueDelivery) ProtoMessage() {}
 
 func (x *QueueDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +2049,7 @@ func (x *QueueDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueDelivery.ProtoReflect.Descriptor instead.
 func (*QueueDelivery) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{25}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *QueueDelivery) GetLease() *QueueLease {
@@ -1799,7 +2117,7 @@ type QueueStopRequest struct {
 
 func (x *QueueStopRequest) Reset() {
 	*x = QueueStopRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +2129,7 @@ func (x *QueueStopRequest) String() string {
 func (*QueueStopRequest) ProtoMessage() {}
 
 func (x *QueueStopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +2142,7 @@ func (x *QueueStopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStopRequest.ProtoReflect.Descriptor instead.
 func (*QueueStopRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{26}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *QueueStopRequest) GetToken() uint64 {
@@ -1842,7 +2160,7 @@ type QueueStopResponse struct {
 
 func (x *QueueStopResponse) Reset() {
 	*x = QueueStopResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +2172,7 @@ func (x *QueueStopResponse) String() string {
 func (*QueueStopResponse) ProtoMessage() {}
 
 func (x *QueueStopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +2185,7 @@ func (x *QueueStopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStopResponse.ProtoReflect.Descriptor instead.
 func (*QueueStopResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{27}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{32}
 }
 
 type QueueSettleRequest struct {
@@ -1881,7 +2199,7 @@ type QueueSettleRequest struct {
 
 func (x *QueueSettleRequest) Reset() {
 	*x = QueueSettleRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2211,7 @@ func (x *QueueSettleRequest) String() string {
 func (*QueueSettleRequest) ProtoMessage() {}
 
 func (x *QueueSettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2224,7 @@ func (x *QueueSettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettleRequest.ProtoReflect.Descriptor instead.
 func (*QueueSettleRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{28}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *QueueSettleRequest) GetGroup() uint64 {
@@ -1942,7 +2260,7 @@ type QueueSettlement struct {
 
 func (x *QueueSettlement) Reset() {
 	*x = QueueSettlement{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2272,7 @@ func (x *QueueSettlement) String() string {
 func (*QueueSettlement) ProtoMessage() {}
 
 func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2285,7 @@ func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettlement.ProtoReflect.Descriptor instead.
 func (*QueueSettlement) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{29}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *QueueSettlement) GetLease() *QueueLease {
@@ -2009,7 +2327,7 @@ type QueueSettleResponse struct {
 
 func (x *QueueSettleResponse) Reset() {
 	*x = QueueSettleResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2339,7 @@ func (x *QueueSettleResponse) String() string {
 func (*QueueSettleResponse) ProtoMessage() {}
 
 func (x *QueueSettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2352,7 @@ func (x *QueueSettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettleResponse.ProtoReflect.Descriptor instead.
 func (*QueueSettleResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{30}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *QueueSettleResponse) GetFailure() *QueueFailure {
@@ -2061,7 +2379,7 @@ type QueueInquireRequest struct {
 
 func (x *QueueInquireRequest) Reset() {
 	*x = QueueInquireRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2391,7 @@ func (x *QueueInquireRequest) String() string {
 func (*QueueInquireRequest) ProtoMessage() {}
 
 func (x *QueueInquireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2404,7 @@ func (x *QueueInquireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueInquireRequest.ProtoReflect.Descriptor instead.
 func (*QueueInquireRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{31}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *QueueInquireRequest) GetSession() string {
@@ -2113,7 +2431,7 @@ type QueueInquireResponse struct {
 
 func (x *QueueInquireResponse) Reset() {
 	*x = QueueInquireResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2443,7 @@ func (x *QueueInquireResponse) String() string {
 func (*QueueInquireResponse) ProtoMessage() {}
 
 func (x *QueueInquireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2456,7 @@ func (x *QueueInquireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueInquireResponse.ProtoReflect.Descriptor instead.
 func (*QueueInquireResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{32}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *QueueInquireResponse) GetAnswers() []uint32 {
@@ -2157,7 +2475,7 @@ type QueueGoneRequest struct {
 
 func (x *QueueGoneRequest) Reset() {
 	*x = QueueGoneRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +2487,7 @@ func (x *QueueGoneRequest) String() string {
 func (*QueueGoneRequest) ProtoMessage() {}
 
 func (x *QueueGoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +2500,7 @@ func (x *QueueGoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGoneRequest.ProtoReflect.Descriptor instead.
 func (*QueueGoneRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{33}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *QueueGoneRequest) GetSession() string {
@@ -2200,7 +2518,7 @@ type QueueGoneResponse struct {
 
 func (x *QueueGoneResponse) Reset() {
 	*x = QueueGoneResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2530,7 @@ func (x *QueueGoneResponse) String() string {
 func (*QueueGoneResponse) ProtoMessage() {}
 
 func (x *QueueGoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2543,7 @@ func (x *QueueGoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGoneResponse.ProtoReflect.Descriptor instead.
 func (*QueueGoneResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{34}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{39}
 }
 
 var File_tube_peer_v1_queue_proto protoreflect.FileDescriptor
@@ -2311,14 +2629,36 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\x04text\x18\x02 \x01(\tR\x04text\"5\n" +
 	"\vQueueHeader\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value\"\xc3\x01\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"\xff\x01\n" +
 	"\rQueueOutgoing\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x19\n" +
 	"\bkey_null\x18\x02 \x01(\bR\akeyNull\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\fR\x05value\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x123\n" +
 	"\aheaders\x18\x05 \x03(\v2\x19.tube.peer.v1.QueueHeaderR\aheaders\x12*\n" +
-	"\x11deliver_at_millis\x18\x06 \x01(\x03R\x0fdeliverAtMillis\"y\n" +
+	"\x11deliver_at_millis\x18\x06 \x01(\x03R\x0fdeliverAtMillis\x12\x17\n" +
+	"\aonce_id\x18\a \x01(\tR\x06onceId\x12!\n" +
+	"\fdelay_millis\x18\b \x01(\x03R\vdelayMillis\"\xa6\x01\n" +
+	"\vQueueIntent\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x19\n" +
+	"\bgroup_id\x18\x02 \x01(\x04R\agroupId\x120\n" +
+	"\x06leases\x18\x03 \x03(\v2\x18.tube.peer.v1.QueueLeaseR\x06leases\x124\n" +
+	"\x05sends\x18\x04 \x03(\v2\x1e.tube.peer.v1.QueueSendRequestR\x05sends\"\xb4\x01\n" +
+	"\x14QueueCompleteRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\x04R\x05group\x12,\n" +
+	"\x02of\x18\x02 \x01(\v2\x1c.tube.peer.v1.QueuePartitionR\x02of\x120\n" +
+	"\x06leases\x18\x03 \x03(\v2\x18.tube.peer.v1.QueueLeaseR\x06leases\x12\x0e\n" +
+	"\x02id\x18\x04 \x01(\tR\x02id\x12\x16\n" +
+	"\x06intent\x18\x05 \x01(\fR\x06intent\"\x83\x01\n" +
+	"\x15QueueCompleteResponse\x124\n" +
+	"\afailure\x18\x01 \x01(\v2\x1a.tube.peer.v1.QueueFailureR\afailure\x124\n" +
+	"\aresults\x18\x02 \x03(\v2\x1a.tube.peer.v1.QueueFailureR\aresults\"r\n" +
+	"\x12QueueFinishRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\x04R\x05group\x12,\n" +
+	"\x02of\x18\x02 \x01(\v2\x1c.tube.peer.v1.QueuePartitionR\x02of\x12\x18\n" +
+	"\aoffsets\x18\x03 \x03(\x03R\aoffsets\"K\n" +
+	"\x13QueueFinishResponse\x124\n" +
+	"\afailure\x18\x01 \x01(\v2\x1a.tube.peer.v1.QueueFailureR\afailure\"y\n" +
 	"\x10QueueSendRequest\x12,\n" +
 	"\x02to\x18\x01 \x01(\v2\x1c.tube.peer.v1.QueuePartitionR\x02to\x127\n" +
 	"\bmessages\x18\x02 \x03(\v2\x1b.tube.peer.v1.QueueOutgoingR\bmessages\"v\n" +
@@ -2389,7 +2729,7 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\aanswers\x18\x01 \x03(\rR\aanswers\",\n" +
 	"\x10QueueGoneRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x13\n" +
-	"\x11QueueGoneResponse2\x9c\a\n" +
+	"\x11QueueGoneResponse2\xca\b\n" +
 	"\x10QueuePeerService\x12L\n" +
 	"\tQueueSend\x12\x1e.tube.peer.v1.QueueSendRequest\x1a\x1f.tube.peer.v1.QueueSendResponse\x12U\n" +
 	"\fQueueReceive\x12!.tube.peer.v1.QueueReceiveRequest\x1a\".tube.peer.v1.QueueReceiveResponse\x12L\n" +
@@ -2399,6 +2739,8 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\tQueueGone\x12\x1e.tube.peer.v1.QueueGoneRequest\x1a\x1f.tube.peer.v1.QueueGoneResponse\x12O\n" +
 	"\n" +
 	"QueueBegin\x12\x1f.tube.peer.v1.QueueBeginRequest\x1a .tube.peer.v1.QueueBeginResponse\x12X\n" +
+	"\rQueueComplete\x12\".tube.peer.v1.QueueCompleteRequest\x1a#.tube.peer.v1.QueueCompleteResponse\x12R\n" +
+	"\vQueueFinish\x12 .tube.peer.v1.QueueFinishRequest\x1a!.tube.peer.v1.QueueFinishResponse\x12X\n" +
 	"\rQueueProgress\x12\".tube.peer.v1.QueueProgressRequest\x1a#.tube.peer.v1.QueueProgressResponse\x12L\n" +
 	"\tQueueList\x12\x1e.tube.peer.v1.QueueListRequest\x1a\x1f.tube.peer.v1.QueueListResponse\x12O\n" +
 	"\n" +
@@ -2418,7 +2760,7 @@ func file_tube_peer_v1_queue_proto_rawDescGZIP() []byte {
 }
 
 var file_tube_peer_v1_queue_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tube_peer_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_tube_peer_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_tube_peer_v1_queue_proto_goTypes = []any{
 	(QueueListRequest_What)(0),      // 0: tube.peer.v1.QueueListRequest.What
 	(*QueueBeginRequest)(nil),       // 1: tube.peer.v1.QueueBeginRequest
@@ -2439,45 +2781,50 @@ var file_tube_peer_v1_queue_proto_goTypes = []any{
 	(*QueueFailure)(nil),            // 16: tube.peer.v1.QueueFailure
 	(*QueueHeader)(nil),             // 17: tube.peer.v1.QueueHeader
 	(*QueueOutgoing)(nil),           // 18: tube.peer.v1.QueueOutgoing
-	(*QueueSendRequest)(nil),        // 19: tube.peer.v1.QueueSendRequest
-	(*QueueSendResponse)(nil),       // 20: tube.peer.v1.QueueSendResponse
-	(*QueueSent)(nil),               // 21: tube.peer.v1.QueueSent
-	(*QueueMember)(nil),             // 22: tube.peer.v1.QueueMember
-	(*QueueReceiveRequest)(nil),     // 23: tube.peer.v1.QueueReceiveRequest
-	(*QueueReceiveResponse)(nil),    // 24: tube.peer.v1.QueueReceiveResponse
-	(*QueueLease)(nil),              // 25: tube.peer.v1.QueueLease
-	(*QueueDelivery)(nil),           // 26: tube.peer.v1.QueueDelivery
-	(*QueueStopRequest)(nil),        // 27: tube.peer.v1.QueueStopRequest
-	(*QueueStopResponse)(nil),       // 28: tube.peer.v1.QueueStopResponse
-	(*QueueSettleRequest)(nil),      // 29: tube.peer.v1.QueueSettleRequest
-	(*QueueSettlement)(nil),         // 30: tube.peer.v1.QueueSettlement
-	(*QueueSettleResponse)(nil),     // 31: tube.peer.v1.QueueSettleResponse
-	(*QueueInquireRequest)(nil),     // 32: tube.peer.v1.QueueInquireRequest
-	(*QueueInquireResponse)(nil),    // 33: tube.peer.v1.QueueInquireResponse
-	(*QueueGoneRequest)(nil),        // 34: tube.peer.v1.QueueGoneRequest
-	(*QueueGoneResponse)(nil),       // 35: tube.peer.v1.QueueGoneResponse
-	(*v1.QueueProgress)(nil),        // 36: tube.v1.QueueProgress
-	(*v1.QueueCause)(nil),           // 37: tube.v1.QueueCause
-	(*v1.PendingMessage)(nil),       // 38: tube.v1.PendingMessage
-	(*v1.DelayedMessage)(nil),       // 39: tube.v1.DelayedMessage
-	(*v1.TraceMessageResponse)(nil), // 40: tube.v1.TraceMessageResponse
+	(*QueueIntent)(nil),             // 19: tube.peer.v1.QueueIntent
+	(*QueueCompleteRequest)(nil),    // 20: tube.peer.v1.QueueCompleteRequest
+	(*QueueCompleteResponse)(nil),   // 21: tube.peer.v1.QueueCompleteResponse
+	(*QueueFinishRequest)(nil),      // 22: tube.peer.v1.QueueFinishRequest
+	(*QueueFinishResponse)(nil),     // 23: tube.peer.v1.QueueFinishResponse
+	(*QueueSendRequest)(nil),        // 24: tube.peer.v1.QueueSendRequest
+	(*QueueSendResponse)(nil),       // 25: tube.peer.v1.QueueSendResponse
+	(*QueueSent)(nil),               // 26: tube.peer.v1.QueueSent
+	(*QueueMember)(nil),             // 27: tube.peer.v1.QueueMember
+	(*QueueReceiveRequest)(nil),     // 28: tube.peer.v1.QueueReceiveRequest
+	(*QueueReceiveResponse)(nil),    // 29: tube.peer.v1.QueueReceiveResponse
+	(*QueueLease)(nil),              // 30: tube.peer.v1.QueueLease
+	(*QueueDelivery)(nil),           // 31: tube.peer.v1.QueueDelivery
+	(*QueueStopRequest)(nil),        // 32: tube.peer.v1.QueueStopRequest
+	(*QueueStopResponse)(nil),       // 33: tube.peer.v1.QueueStopResponse
+	(*QueueSettleRequest)(nil),      // 34: tube.peer.v1.QueueSettleRequest
+	(*QueueSettlement)(nil),         // 35: tube.peer.v1.QueueSettlement
+	(*QueueSettleResponse)(nil),     // 36: tube.peer.v1.QueueSettleResponse
+	(*QueueInquireRequest)(nil),     // 37: tube.peer.v1.QueueInquireRequest
+	(*QueueInquireResponse)(nil),    // 38: tube.peer.v1.QueueInquireResponse
+	(*QueueGoneRequest)(nil),        // 39: tube.peer.v1.QueueGoneRequest
+	(*QueueGoneResponse)(nil),       // 40: tube.peer.v1.QueueGoneResponse
+	(*v1.QueueProgress)(nil),        // 41: tube.v1.QueueProgress
+	(*v1.QueueCause)(nil),           // 42: tube.v1.QueueCause
+	(*v1.PendingMessage)(nil),       // 43: tube.v1.PendingMessage
+	(*v1.DelayedMessage)(nil),       // 44: tube.v1.DelayedMessage
+	(*v1.TraceMessageResponse)(nil), // 45: tube.v1.TraceMessageResponse
 }
 var file_tube_peer_v1_queue_proto_depIdxs = []int32{
 	15, // 0: tube.peer.v1.QueueBeginRequest.of:type_name -> tube.peer.v1.QueuePartition
 	16, // 1: tube.peer.v1.QueueBeginResponse.failure:type_name -> tube.peer.v1.QueueFailure
 	16, // 2: tube.peer.v1.QueueProgressResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	36, // 3: tube.peer.v1.QueueProgressResponse.partitions:type_name -> tube.v1.QueueProgress
-	37, // 4: tube.peer.v1.QueueProgressResponse.causes:type_name -> tube.v1.QueueCause
+	41, // 3: tube.peer.v1.QueueProgressResponse.partitions:type_name -> tube.v1.QueueProgress
+	42, // 4: tube.peer.v1.QueueProgressResponse.causes:type_name -> tube.v1.QueueCause
 	0,  // 5: tube.peer.v1.QueueListRequest.what:type_name -> tube.peer.v1.QueueListRequest.What
 	15, // 6: tube.peer.v1.QueueListRequest.of:type_name -> tube.peer.v1.QueuePartition
 	16, // 7: tube.peer.v1.QueueListResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	38, // 8: tube.peer.v1.QueueListResponse.pending:type_name -> tube.v1.PendingMessage
-	39, // 9: tube.peer.v1.QueueListResponse.delayed:type_name -> tube.v1.DelayedMessage
+	43, // 8: tube.peer.v1.QueueListResponse.pending:type_name -> tube.v1.PendingMessage
+	44, // 9: tube.peer.v1.QueueListResponse.delayed:type_name -> tube.v1.DelayedMessage
 	7,  // 10: tube.peer.v1.QueueListResponse.messages:type_name -> tube.peer.v1.QueueMessage
 	17, // 11: tube.peer.v1.QueueMessage.headers:type_name -> tube.peer.v1.QueueHeader
 	15, // 12: tube.peer.v1.QueueTraceRequest.of:type_name -> tube.peer.v1.QueuePartition
 	16, // 13: tube.peer.v1.QueueTraceResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	40, // 14: tube.peer.v1.QueueTraceResponse.trace:type_name -> tube.v1.TraceMessageResponse
+	45, // 14: tube.peer.v1.QueueTraceResponse.trace:type_name -> tube.v1.TraceMessageResponse
 	15, // 15: tube.peer.v1.QueueChangeRequest.of:type_name -> tube.peer.v1.QueuePartition
 	11, // 16: tube.peer.v1.QueueChangeRequest.seek:type_name -> tube.peer.v1.QueueSeek
 	12, // 17: tube.peer.v1.QueueChangeRequest.purge:type_name -> tube.peer.v1.QueuePurge
@@ -2485,49 +2832,61 @@ var file_tube_peer_v1_queue_proto_depIdxs = []int32{
 	16, // 19: tube.peer.v1.QueueChangeResponse.failure:type_name -> tube.peer.v1.QueueFailure
 	16, // 20: tube.peer.v1.QueueChangeResponse.results:type_name -> tube.peer.v1.QueueFailure
 	17, // 21: tube.peer.v1.QueueOutgoing.headers:type_name -> tube.peer.v1.QueueHeader
-	15, // 22: tube.peer.v1.QueueSendRequest.to:type_name -> tube.peer.v1.QueuePartition
-	18, // 23: tube.peer.v1.QueueSendRequest.messages:type_name -> tube.peer.v1.QueueOutgoing
-	16, // 24: tube.peer.v1.QueueSendResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	21, // 25: tube.peer.v1.QueueSendResponse.sent:type_name -> tube.peer.v1.QueueSent
-	16, // 26: tube.peer.v1.QueueSent.failure:type_name -> tube.peer.v1.QueueFailure
-	22, // 27: tube.peer.v1.QueueReceiveRequest.member:type_name -> tube.peer.v1.QueueMember
-	16, // 28: tube.peer.v1.QueueReceiveResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	26, // 29: tube.peer.v1.QueueReceiveResponse.deliveries:type_name -> tube.peer.v1.QueueDelivery
-	25, // 30: tube.peer.v1.QueueDelivery.lease:type_name -> tube.peer.v1.QueueLease
-	17, // 31: tube.peer.v1.QueueDelivery.headers:type_name -> tube.peer.v1.QueueHeader
-	15, // 32: tube.peer.v1.QueueSettleRequest.of:type_name -> tube.peer.v1.QueuePartition
-	30, // 33: tube.peer.v1.QueueSettleRequest.settlements:type_name -> tube.peer.v1.QueueSettlement
-	25, // 34: tube.peer.v1.QueueSettlement.lease:type_name -> tube.peer.v1.QueueLease
-	16, // 35: tube.peer.v1.QueueSettleResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	16, // 36: tube.peer.v1.QueueSettleResponse.results:type_name -> tube.peer.v1.QueueFailure
-	25, // 37: tube.peer.v1.QueueInquireRequest.leases:type_name -> tube.peer.v1.QueueLease
-	19, // 38: tube.peer.v1.QueuePeerService.QueueSend:input_type -> tube.peer.v1.QueueSendRequest
-	23, // 39: tube.peer.v1.QueuePeerService.QueueReceive:input_type -> tube.peer.v1.QueueReceiveRequest
-	27, // 40: tube.peer.v1.QueuePeerService.QueueStop:input_type -> tube.peer.v1.QueueStopRequest
-	29, // 41: tube.peer.v1.QueuePeerService.QueueSettle:input_type -> tube.peer.v1.QueueSettleRequest
-	32, // 42: tube.peer.v1.QueuePeerService.QueueInquire:input_type -> tube.peer.v1.QueueInquireRequest
-	34, // 43: tube.peer.v1.QueuePeerService.QueueGone:input_type -> tube.peer.v1.QueueGoneRequest
-	1,  // 44: tube.peer.v1.QueuePeerService.QueueBegin:input_type -> tube.peer.v1.QueueBeginRequest
-	3,  // 45: tube.peer.v1.QueuePeerService.QueueProgress:input_type -> tube.peer.v1.QueueProgressRequest
-	5,  // 46: tube.peer.v1.QueuePeerService.QueueList:input_type -> tube.peer.v1.QueueListRequest
-	8,  // 47: tube.peer.v1.QueuePeerService.QueueTrace:input_type -> tube.peer.v1.QueueTraceRequest
-	10, // 48: tube.peer.v1.QueuePeerService.QueueChange:input_type -> tube.peer.v1.QueueChangeRequest
-	20, // 49: tube.peer.v1.QueuePeerService.QueueSend:output_type -> tube.peer.v1.QueueSendResponse
-	24, // 50: tube.peer.v1.QueuePeerService.QueueReceive:output_type -> tube.peer.v1.QueueReceiveResponse
-	28, // 51: tube.peer.v1.QueuePeerService.QueueStop:output_type -> tube.peer.v1.QueueStopResponse
-	31, // 52: tube.peer.v1.QueuePeerService.QueueSettle:output_type -> tube.peer.v1.QueueSettleResponse
-	33, // 53: tube.peer.v1.QueuePeerService.QueueInquire:output_type -> tube.peer.v1.QueueInquireResponse
-	35, // 54: tube.peer.v1.QueuePeerService.QueueGone:output_type -> tube.peer.v1.QueueGoneResponse
-	2,  // 55: tube.peer.v1.QueuePeerService.QueueBegin:output_type -> tube.peer.v1.QueueBeginResponse
-	4,  // 56: tube.peer.v1.QueuePeerService.QueueProgress:output_type -> tube.peer.v1.QueueProgressResponse
-	6,  // 57: tube.peer.v1.QueuePeerService.QueueList:output_type -> tube.peer.v1.QueueListResponse
-	9,  // 58: tube.peer.v1.QueuePeerService.QueueTrace:output_type -> tube.peer.v1.QueueTraceResponse
-	14, // 59: tube.peer.v1.QueuePeerService.QueueChange:output_type -> tube.peer.v1.QueueChangeResponse
-	49, // [49:60] is the sub-list for method output_type
-	38, // [38:49] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	30, // 22: tube.peer.v1.QueueIntent.leases:type_name -> tube.peer.v1.QueueLease
+	24, // 23: tube.peer.v1.QueueIntent.sends:type_name -> tube.peer.v1.QueueSendRequest
+	15, // 24: tube.peer.v1.QueueCompleteRequest.of:type_name -> tube.peer.v1.QueuePartition
+	30, // 25: tube.peer.v1.QueueCompleteRequest.leases:type_name -> tube.peer.v1.QueueLease
+	16, // 26: tube.peer.v1.QueueCompleteResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	16, // 27: tube.peer.v1.QueueCompleteResponse.results:type_name -> tube.peer.v1.QueueFailure
+	15, // 28: tube.peer.v1.QueueFinishRequest.of:type_name -> tube.peer.v1.QueuePartition
+	16, // 29: tube.peer.v1.QueueFinishResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	15, // 30: tube.peer.v1.QueueSendRequest.to:type_name -> tube.peer.v1.QueuePartition
+	18, // 31: tube.peer.v1.QueueSendRequest.messages:type_name -> tube.peer.v1.QueueOutgoing
+	16, // 32: tube.peer.v1.QueueSendResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	26, // 33: tube.peer.v1.QueueSendResponse.sent:type_name -> tube.peer.v1.QueueSent
+	16, // 34: tube.peer.v1.QueueSent.failure:type_name -> tube.peer.v1.QueueFailure
+	27, // 35: tube.peer.v1.QueueReceiveRequest.member:type_name -> tube.peer.v1.QueueMember
+	16, // 36: tube.peer.v1.QueueReceiveResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	31, // 37: tube.peer.v1.QueueReceiveResponse.deliveries:type_name -> tube.peer.v1.QueueDelivery
+	30, // 38: tube.peer.v1.QueueDelivery.lease:type_name -> tube.peer.v1.QueueLease
+	17, // 39: tube.peer.v1.QueueDelivery.headers:type_name -> tube.peer.v1.QueueHeader
+	15, // 40: tube.peer.v1.QueueSettleRequest.of:type_name -> tube.peer.v1.QueuePartition
+	35, // 41: tube.peer.v1.QueueSettleRequest.settlements:type_name -> tube.peer.v1.QueueSettlement
+	30, // 42: tube.peer.v1.QueueSettlement.lease:type_name -> tube.peer.v1.QueueLease
+	16, // 43: tube.peer.v1.QueueSettleResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	16, // 44: tube.peer.v1.QueueSettleResponse.results:type_name -> tube.peer.v1.QueueFailure
+	30, // 45: tube.peer.v1.QueueInquireRequest.leases:type_name -> tube.peer.v1.QueueLease
+	24, // 46: tube.peer.v1.QueuePeerService.QueueSend:input_type -> tube.peer.v1.QueueSendRequest
+	28, // 47: tube.peer.v1.QueuePeerService.QueueReceive:input_type -> tube.peer.v1.QueueReceiveRequest
+	32, // 48: tube.peer.v1.QueuePeerService.QueueStop:input_type -> tube.peer.v1.QueueStopRequest
+	34, // 49: tube.peer.v1.QueuePeerService.QueueSettle:input_type -> tube.peer.v1.QueueSettleRequest
+	37, // 50: tube.peer.v1.QueuePeerService.QueueInquire:input_type -> tube.peer.v1.QueueInquireRequest
+	39, // 51: tube.peer.v1.QueuePeerService.QueueGone:input_type -> tube.peer.v1.QueueGoneRequest
+	1,  // 52: tube.peer.v1.QueuePeerService.QueueBegin:input_type -> tube.peer.v1.QueueBeginRequest
+	20, // 53: tube.peer.v1.QueuePeerService.QueueComplete:input_type -> tube.peer.v1.QueueCompleteRequest
+	22, // 54: tube.peer.v1.QueuePeerService.QueueFinish:input_type -> tube.peer.v1.QueueFinishRequest
+	3,  // 55: tube.peer.v1.QueuePeerService.QueueProgress:input_type -> tube.peer.v1.QueueProgressRequest
+	5,  // 56: tube.peer.v1.QueuePeerService.QueueList:input_type -> tube.peer.v1.QueueListRequest
+	8,  // 57: tube.peer.v1.QueuePeerService.QueueTrace:input_type -> tube.peer.v1.QueueTraceRequest
+	10, // 58: tube.peer.v1.QueuePeerService.QueueChange:input_type -> tube.peer.v1.QueueChangeRequest
+	25, // 59: tube.peer.v1.QueuePeerService.QueueSend:output_type -> tube.peer.v1.QueueSendResponse
+	29, // 60: tube.peer.v1.QueuePeerService.QueueReceive:output_type -> tube.peer.v1.QueueReceiveResponse
+	33, // 61: tube.peer.v1.QueuePeerService.QueueStop:output_type -> tube.peer.v1.QueueStopResponse
+	36, // 62: tube.peer.v1.QueuePeerService.QueueSettle:output_type -> tube.peer.v1.QueueSettleResponse
+	38, // 63: tube.peer.v1.QueuePeerService.QueueInquire:output_type -> tube.peer.v1.QueueInquireResponse
+	40, // 64: tube.peer.v1.QueuePeerService.QueueGone:output_type -> tube.peer.v1.QueueGoneResponse
+	2,  // 65: tube.peer.v1.QueuePeerService.QueueBegin:output_type -> tube.peer.v1.QueueBeginResponse
+	21, // 66: tube.peer.v1.QueuePeerService.QueueComplete:output_type -> tube.peer.v1.QueueCompleteResponse
+	23, // 67: tube.peer.v1.QueuePeerService.QueueFinish:output_type -> tube.peer.v1.QueueFinishResponse
+	4,  // 68: tube.peer.v1.QueuePeerService.QueueProgress:output_type -> tube.peer.v1.QueueProgressResponse
+	6,  // 69: tube.peer.v1.QueuePeerService.QueueList:output_type -> tube.peer.v1.QueueListResponse
+	9,  // 70: tube.peer.v1.QueuePeerService.QueueTrace:output_type -> tube.peer.v1.QueueTraceResponse
+	14, // 71: tube.peer.v1.QueuePeerService.QueueChange:output_type -> tube.peer.v1.QueueChangeResponse
+	59, // [59:72] is the sub-list for method output_type
+	46, // [46:59] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_tube_peer_v1_queue_proto_init() }
@@ -2546,7 +2905,7 @@ func file_tube_peer_v1_queue_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tube_peer_v1_queue_proto_rawDesc), len(file_tube_peer_v1_queue_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   35,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -58,6 +58,12 @@ const (
 	// QueuePeerServiceQueueBeginProcedure is the fully-qualified name of the QueuePeerService's
 	// QueueBegin RPC.
 	QueuePeerServiceQueueBeginProcedure = "/tube.peer.v1.QueuePeerService/QueueBegin"
+	// QueuePeerServiceQueueCompleteProcedure is the fully-qualified name of the QueuePeerService's
+	// QueueComplete RPC.
+	QueuePeerServiceQueueCompleteProcedure = "/tube.peer.v1.QueuePeerService/QueueComplete"
+	// QueuePeerServiceQueueFinishProcedure is the fully-qualified name of the QueuePeerService's
+	// QueueFinish RPC.
+	QueuePeerServiceQueueFinishProcedure = "/tube.peer.v1.QueuePeerService/QueueFinish"
 	// QueuePeerServiceQueueProgressProcedure is the fully-qualified name of the QueuePeerService's
 	// QueueProgress RPC.
 	QueuePeerServiceQueueProgressProcedure = "/tube.peer.v1.QueuePeerService/QueueProgress"
@@ -89,6 +95,10 @@ type QueuePeerServiceClient interface {
 	QueueGone(context.Context, *connect.Request[v1.QueueGoneRequest]) (*connect.Response[v1.QueueGoneResponse], error)
 	// QueueBegin answers once a group has begun in a partition.
 	QueueBegin(context.Context, *connect.Request[v1.QueueBeginRequest]) (*connect.Response[v1.QueueBeginResponse], error)
+	// QueueComplete acknowledges leases of one partition and stores an intent, as one step.
+	QueueComplete(context.Context, *connect.Request[v1.QueueCompleteRequest]) (*connect.Response[v1.QueueCompleteResponse], error)
+	// QueueFinish makes messages done, whoever has them in hand.
+	QueueFinish(context.Context, *connect.Request[v1.QueueFinishRequest]) (*connect.Response[v1.QueueFinishResponse], error)
 	// QueueProgress tells how far a group is, and why it does not move, in the
 	// partitions that the node leads.
 	QueueProgress(context.Context, *connect.Request[v1.QueueProgressRequest]) (*connect.Response[v1.QueueProgressResponse], error)
@@ -153,6 +163,18 @@ func NewQueuePeerServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithSchema(queuePeerServiceMethods.ByName("QueueBegin")),
 			connect.WithClientOptions(opts...),
 		),
+		queueComplete: connect.NewClient[v1.QueueCompleteRequest, v1.QueueCompleteResponse](
+			httpClient,
+			baseURL+QueuePeerServiceQueueCompleteProcedure,
+			connect.WithSchema(queuePeerServiceMethods.ByName("QueueComplete")),
+			connect.WithClientOptions(opts...),
+		),
+		queueFinish: connect.NewClient[v1.QueueFinishRequest, v1.QueueFinishResponse](
+			httpClient,
+			baseURL+QueuePeerServiceQueueFinishProcedure,
+			connect.WithSchema(queuePeerServiceMethods.ByName("QueueFinish")),
+			connect.WithClientOptions(opts...),
+		),
 		queueProgress: connect.NewClient[v1.QueueProgressRequest, v1.QueueProgressResponse](
 			httpClient,
 			baseURL+QueuePeerServiceQueueProgressProcedure,
@@ -189,6 +211,8 @@ type queuePeerServiceClient struct {
 	queueInquire  *connect.Client[v1.QueueInquireRequest, v1.QueueInquireResponse]
 	queueGone     *connect.Client[v1.QueueGoneRequest, v1.QueueGoneResponse]
 	queueBegin    *connect.Client[v1.QueueBeginRequest, v1.QueueBeginResponse]
+	queueComplete *connect.Client[v1.QueueCompleteRequest, v1.QueueCompleteResponse]
+	queueFinish   *connect.Client[v1.QueueFinishRequest, v1.QueueFinishResponse]
 	queueProgress *connect.Client[v1.QueueProgressRequest, v1.QueueProgressResponse]
 	queueList     *connect.Client[v1.QueueListRequest, v1.QueueListResponse]
 	queueTrace    *connect.Client[v1.QueueTraceRequest, v1.QueueTraceResponse]
@@ -230,6 +254,16 @@ func (c *queuePeerServiceClient) QueueBegin(ctx context.Context, req *connect.Re
 	return c.queueBegin.CallUnary(ctx, req)
 }
 
+// QueueComplete calls tube.peer.v1.QueuePeerService.QueueComplete.
+func (c *queuePeerServiceClient) QueueComplete(ctx context.Context, req *connect.Request[v1.QueueCompleteRequest]) (*connect.Response[v1.QueueCompleteResponse], error) {
+	return c.queueComplete.CallUnary(ctx, req)
+}
+
+// QueueFinish calls tube.peer.v1.QueuePeerService.QueueFinish.
+func (c *queuePeerServiceClient) QueueFinish(ctx context.Context, req *connect.Request[v1.QueueFinishRequest]) (*connect.Response[v1.QueueFinishResponse], error) {
+	return c.queueFinish.CallUnary(ctx, req)
+}
+
 // QueueProgress calls tube.peer.v1.QueuePeerService.QueueProgress.
 func (c *queuePeerServiceClient) QueueProgress(ctx context.Context, req *connect.Request[v1.QueueProgressRequest]) (*connect.Response[v1.QueueProgressResponse], error) {
 	return c.queueProgress.CallUnary(ctx, req)
@@ -267,6 +301,10 @@ type QueuePeerServiceHandler interface {
 	QueueGone(context.Context, *connect.Request[v1.QueueGoneRequest]) (*connect.Response[v1.QueueGoneResponse], error)
 	// QueueBegin answers once a group has begun in a partition.
 	QueueBegin(context.Context, *connect.Request[v1.QueueBeginRequest]) (*connect.Response[v1.QueueBeginResponse], error)
+	// QueueComplete acknowledges leases of one partition and stores an intent, as one step.
+	QueueComplete(context.Context, *connect.Request[v1.QueueCompleteRequest]) (*connect.Response[v1.QueueCompleteResponse], error)
+	// QueueFinish makes messages done, whoever has them in hand.
+	QueueFinish(context.Context, *connect.Request[v1.QueueFinishRequest]) (*connect.Response[v1.QueueFinishResponse], error)
 	// QueueProgress tells how far a group is, and why it does not move, in the
 	// partitions that the node leads.
 	QueueProgress(context.Context, *connect.Request[v1.QueueProgressRequest]) (*connect.Response[v1.QueueProgressResponse], error)
@@ -327,6 +365,18 @@ func NewQueuePeerServiceHandler(svc QueuePeerServiceHandler, opts ...connect.Han
 		connect.WithSchema(queuePeerServiceMethods.ByName("QueueBegin")),
 		connect.WithHandlerOptions(opts...),
 	)
+	queuePeerServiceQueueCompleteHandler := connect.NewUnaryHandler(
+		QueuePeerServiceQueueCompleteProcedure,
+		svc.QueueComplete,
+		connect.WithSchema(queuePeerServiceMethods.ByName("QueueComplete")),
+		connect.WithHandlerOptions(opts...),
+	)
+	queuePeerServiceQueueFinishHandler := connect.NewUnaryHandler(
+		QueuePeerServiceQueueFinishProcedure,
+		svc.QueueFinish,
+		connect.WithSchema(queuePeerServiceMethods.ByName("QueueFinish")),
+		connect.WithHandlerOptions(opts...),
+	)
 	queuePeerServiceQueueProgressHandler := connect.NewUnaryHandler(
 		QueuePeerServiceQueueProgressProcedure,
 		svc.QueueProgress,
@@ -367,6 +417,10 @@ func NewQueuePeerServiceHandler(svc QueuePeerServiceHandler, opts ...connect.Han
 			queuePeerServiceQueueGoneHandler.ServeHTTP(w, r)
 		case QueuePeerServiceQueueBeginProcedure:
 			queuePeerServiceQueueBeginHandler.ServeHTTP(w, r)
+		case QueuePeerServiceQueueCompleteProcedure:
+			queuePeerServiceQueueCompleteHandler.ServeHTTP(w, r)
+		case QueuePeerServiceQueueFinishProcedure:
+			queuePeerServiceQueueFinishHandler.ServeHTTP(w, r)
 		case QueuePeerServiceQueueProgressProcedure:
 			queuePeerServiceQueueProgressHandler.ServeHTTP(w, r)
 		case QueuePeerServiceQueueListProcedure:
@@ -410,6 +464,14 @@ func (UnimplementedQueuePeerServiceHandler) QueueGone(context.Context, *connect.
 
 func (UnimplementedQueuePeerServiceHandler) QueueBegin(context.Context, *connect.Request[v1.QueueBeginRequest]) (*connect.Response[v1.QueueBeginResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.QueuePeerService.QueueBegin is not implemented"))
+}
+
+func (UnimplementedQueuePeerServiceHandler) QueueComplete(context.Context, *connect.Request[v1.QueueCompleteRequest]) (*connect.Response[v1.QueueCompleteResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.QueuePeerService.QueueComplete is not implemented"))
+}
+
+func (UnimplementedQueuePeerServiceHandler) QueueFinish(context.Context, *connect.Request[v1.QueueFinishRequest]) (*connect.Response[v1.QueueFinishResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.peer.v1.QueuePeerService.QueueFinish is not implemented"))
 }
 
 func (UnimplementedQueuePeerServiceHandler) QueueProgress(context.Context, *connect.Request[v1.QueueProgressRequest]) (*connect.Response[v1.QueueProgressResponse], error) {

@@ -1,0 +1,129 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tube-mq/tube/internal/queue"
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// QueueComplete acknowledges leases of this partition, all or none, and writes an
+// intent down in the same entry (see queue.State.Intents). An error for a lease means
+// that nothing was done. Not for broadcast groups. Errors: those of QueueReady,
+// ErrUnknownOutcome, queue.ErrGroupMode, queue.ErrTooManyIntents, queue.ErrMessageTooLarge.
+func (p *Partition) QueueComplete(ctx context.Context, id queue.GroupID, leases []queue.Lease, intentID string, intent []byte) ([]error, error) {
+	g, err := p.groupOf(id)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %d", err, id)
+	}
+	if g.broadcast.Load() {
+		return nil, fmt.Errorf("%w: complete is for groups whose members share", queue.ErrGroupMode)
+	}
+	if err := p.serving(-1); err != nil {
+		return nil, err
+	}
+	p.machine.mu.Lock()
+	err = p.machine.queues.MayIntend(len(intent))
+	p.machine.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	done := make(committing, 1)
+	errs, err := g.complete(p, leases, queue.Op{Kind: queue.OpIntend, Member: intentID, Data: intent}, done)
+	if err != nil || errs != nil {
+		return errs, err
+	}
+	return make([]error, len(leases)), done.wait(ctx)
+}
+
+// complete has the acknowledgements and the intent committed together, unless one of
+// the leases is not held: then errs says so.
+func (g *queueGroup) complete(p *Partition, leases []queue.Lease, intend queue.Op, done committing) (errs []error, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d, err := g.desk(p, "")
+	if err != nil {
+		return nil, err
+	}
+	now := g.q.nowMillis()
+	errs, refused := make([]error, len(leases)), false
+	for i, l := range leases {
+		if l.Partition != p.id.Partition {
+			errs[i] = queue.ErrLeaseUnknown
+		} else {
+			_, errs[i] = d.Settle(now, queue.Settlement{Lease: l, Verdict: queue.Extend})
+		}
+		refused = refused || errs[i] != nil
+	}
+	if refused {
+		return errs, nil
+	}
+	for _, l := range leases {
+		if _, err := d.Settle(now, queue.Settlement{Lease: l, Verdict: queue.Acknowledge}); err != nil {
+			return nil, err // it was held a moment ago, under the same lock
+		}
+	}
+	e := d.Effects()
+	p.queue.submit(errand{ops: append(e.Ops, intend), desk: d, then: func(err error) { done <- err }})
+	if e.Wake {
+		g.wake()
+	}
+	g.schedule(d.DeadlineMillis())
+	return nil, nil
+}
+
+// QueueIntended forgets an intent that was carried out.
+func (p *Partition) QueueIntended(ctx context.Context, id string) error {
+	if err := p.serving(-1); err != nil {
+		return err
+	}
+	return p.queue.wait(ctx.Done(), queue.Op{Kind: queue.OpIntended, Member: id})
+}
+
+// intentsEvery is how often leaders look for intents that nobody has carried out; one
+// is left to who wrote it for at least as long.
+const intentsEvery = 10 * time.Second
+
+// intentsLoop has what was left carried out.
+func (b *Broker) intentsLoop(ctx context.Context) {
+	tick := time.NewTicker(intentsEvery)
+	defer tick.Stop()
+	seen := map[record.TopicPartition]map[string]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		next := map[record.TopicPartition]map[string]bool{}
+		var left sync.WaitGroup
+		for _, p := range b.all() {
+			list := p.intents()
+			if len(list) == 0 {
+				continue
+			}
+			next[p.id] = map[string]bool{}
+			for id, data := range list {
+				next[p.id][id] = true
+				if seen[p.id][id] && b.cfg.Queues.CarryOut != nil {
+					left.Go(func() { b.cfg.Queues.CarryOut(ctx, p.id, id, data) })
+				}
+			}
+		}
+		left.Wait()
+		seen = next
+	}
+}
+
+// intents are those of a partition that this node leads.
+func (p *Partition) intents() map[string][]byte {
+	if p.serving(-1) != nil {
+		return nil
+	}
+	p.machine.mu.Lock()
+	defer p.machine.mu.Unlock()
+	return p.machine.queues.Intents()
+}
