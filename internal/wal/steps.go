@@ -44,14 +44,7 @@ func (s *Steps) Write() {
 	}
 	r := &s.round
 	r.batches = append(r.batches[:0], s.pending...)
-	r.positions = make([][]Position, len(r.batches))
-	r.sync, r.err = false, nil
-	records := 0
-	for i, b := range r.batches {
-		r.positions[i] = make([]Position, len(b.Records))
-		records += len(b.Records)
-		r.sync = r.sync || b.Sync
-	}
+	records := r.layOut()
 	if r.write = records > 0 || !s.marked; r.write {
 		r.err = s.log.encode(&r.block, r.batches, r.positions, s.log.roll)
 		if s.blocked = errors.Is(r.err, ErrFull); s.blocked {

@@ -183,16 +183,26 @@ func (w *Writer) gather(r *round) bool {
 	return true
 }
 
+// layOut makes room for the positions of a round's records and returns how many
+// records there are.
+func (r *round) layOut() (records int) {
+	r.sync, r.err = false, nil
+	for i := range r.batches {
+		records += len(r.batches[i].Records)
+		r.sync = r.sync || r.batches[i].Sync
+	}
+	all := make([]Position, records)
+	r.positions = append(r.positions[:0], make([][]Position, len(r.batches))...)
+	for i := range r.batches {
+		n := len(r.batches[i].Records)
+		r.positions[i], all = all[:n:n], all[n:]
+	}
+	return records
+}
+
 // assemble makes a round's block.
 func (w *Writer) assemble(r *round) {
-	r.positions = make([][]Position, len(r.batches))
-	records := 0
-	r.sync, r.err = false, nil
-	for i, b := range r.batches {
-		r.positions[i] = make([]Position, len(b.Records))
-		records += len(b.Records)
-		r.sync = r.sync || b.Sync
-	}
+	records := r.layOut()
 	if r.write = records > 0 || !w.marked; r.write {
 		r.err = w.encode(r)
 		w.marked = records == 0
