@@ -26,6 +26,8 @@ type Batch struct {
 const (
 	// maxGather bounds one block, but for a single larger batch.
 	maxGather = 4 << 20
+	// rounds bounds what is assembled, written and synced at a time.
+	rounds = 4
 	// markAfter is how long the log must be quiet before a mark says that the
 	// last block was durable.
 	markAfter = 50 * time.Millisecond
@@ -34,7 +36,9 @@ const (
 // Writer takes what all groups have submitted while the last write was under
 // way, writes it as one block, syncs at most once, and answers. While one block
 // is being written and synced the next one is assembled: copying and checksums
-// are a sixth of a large block's time.
+// are a sixth of a large block's time. And while large blocks are being synced
+// more large ones are written, so that the disk does not wait for us; small ones
+// wait for the sync, and become one block.
 type Writer struct {
 	log *Log
 
@@ -43,7 +47,9 @@ type Writer struct {
 	pending []Batch
 	bytes   int
 	stopped bool
-	done    chan struct{}
+	// unsynced is how many rounds the syncer has that are not answered yet.
+	unsynced int
+	done     chan struct{}
 
 	marked bool          // the last block assembled is a mark
 	stop   chan struct{} // closed by Close
@@ -51,6 +57,10 @@ type Writer struct {
 	// turn is held by whoever writes: one round at a time, in order.
 	turn chan struct{}
 	jobs chan *round // for the goroutine that writes while run assembles
+	// syncs are rounds that are written, for the goroutine that syncs and answers
+	// while others are written; free are rounds that nobody uses.
+	syncs chan *round
+	free  chan *round
 
 	// waiting are the groups with a batch in this round that waits for the sync;
 	// of whoever has the turn.
@@ -72,6 +82,10 @@ func NewWriter(l *Log) *Writer {
 	w := &Writer{
 		log: l, done: make(chan struct{}), stop: make(chan struct{}), marked: true, waiting: map[record.Group]struct{}{},
 		turn: make(chan struct{}, 1), jobs: make(chan *round),
+		syncs: make(chan *round, rounds), free: make(chan *round, rounds),
+	}
+	for range rounds {
+		w.free <- new(round)
 	}
 	w.change = sync.NewCond(&w.mu)
 	w.timer = time.AfterFunc(time.Hour, w.idle)
@@ -114,7 +128,7 @@ func (w *Writer) Submit(b Batch) {
 	}
 	w.pending = append(w.pending, b)
 	w.bytes += size
-	if len(w.pending) == 1 {
+	if len(w.pending) == 1 || w.unsynced > 0 && w.bytes >= w.log.cfg.AheadBytes {
 		w.change.Broadcast()
 	}
 	w.mu.Unlock()
@@ -122,16 +136,16 @@ func (w *Writer) Submit(b Batch) {
 
 func (w *Writer) run() {
 	defer close(w.done)
-	committed := make(chan struct{})
-	go func() {
-		defer close(committed)
+	var others sync.WaitGroup
+	others.Go(func() {
 		for r := range w.jobs {
 			w.commit(r)
 		}
-	}()
-	var rounds [2]round
-	for i := 0; ; i++ {
-		r := &rounds[i%2] // the other one may be being written
+		close(w.syncs)
+	})
+	others.Go(w.syncLoop)
+	for {
+		r := <-w.free
 		if !w.gather(r) {
 			break
 		}
@@ -144,7 +158,27 @@ func (w *Writer) run() {
 		}
 	}
 	close(w.jobs)
-	<-committed
+	others.Wait()
+}
+
+// syncLoop syncs and answers rounds that were written ahead, as many together as
+// there are.
+func (w *Writer) syncLoop() {
+	var together []*round
+	for r := range w.syncs {
+		together = append(together[:0], r)
+		for len(w.syncs) > 0 {
+			together = append(together, <-w.syncs)
+		}
+		w.finish(together...)
+		w.mu.Lock()
+		w.unsynced -= len(together)
+		w.change.Broadcast()
+		w.mu.Unlock()
+		for _, r := range together {
+			w.free <- r
+		}
+	}
 }
 
 func (w *Writer) more() bool {
@@ -158,7 +192,7 @@ func (w *Writer) more() bool {
 func (w *Writer) gather(r *round) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.pending) == 0 {
+	for len(w.pending) == 0 || w.unsynced > 0 && w.bytes < w.log.cfg.AheadBytes && !w.stopped {
 		if w.stopped {
 			return false
 		}
@@ -209,32 +243,56 @@ func (w *Writer) assemble(r *round) {
 	}
 }
 
-// commit writes a round, syncs if anyone asks for it, and answers. It has the
-// turn, and gives it back.
+// commit writes a round and has it synced and answered, here or by the syncer. It
+// has the turn, and gives it back.
 func (w *Writer) commit(r *round) {
 	defer func() { <-w.turn }()
-	err := r.err
-	if err == nil && r.write {
-		err = w.log.write(&r.block)
+	if r.err == nil && r.write {
+		r.err = w.log.write(&r.block)
 	}
-	if err == nil && !r.sync {
-		w.log.expose()
-	}
-	answerWritten(r.batches, r.positions, err, w.waiting)
-	if r.sync {
-		if err == nil {
-			err = w.log.sync()
-		}
-		w.log.expose()
-		for i, b := range r.batches {
-			if b.Done != nil {
-				b.Done(r.positions[i], err)
-			}
-		}
-	}
-	clear(r.batches)
 	if r.write && r.block.records > 0 {
 		w.timer.Reset(markAfter)
+	}
+	w.mu.Lock()
+	// Whoever is behind rounds that are not answered yet must not overtake them.
+	ahead := w.unsynced > 0 || r.sync && r.write && r.block.size >= int64(w.log.cfg.AheadBytes)
+	if ahead {
+		w.unsynced++
+	}
+	w.mu.Unlock()
+	if ahead {
+		w.syncs <- r
+		return
+	}
+	if r.err == nil && !r.sync {
+		w.log.expose()
+	}
+	answerWritten(r.batches, r.positions, r.err, w.waiting)
+	if r.sync {
+		w.finish(r)
+	}
+	clear(r.batches)
+	w.free <- r
+}
+
+// finish makes rounds durable, if anyone asks for it, and answers what was not
+// answered yet.
+func (w *Writer) finish(rs ...*round) {
+	var err error
+	if slices.ContainsFunc(rs, func(r *round) bool { return r.sync && r.err == nil }) {
+		err = w.log.sync()
+	}
+	w.log.expose()
+	for _, r := range rs {
+		if r.err == nil && r.sync {
+			r.err = err
+		}
+		for i, b := range r.batches {
+			if b.Done != nil {
+				b.Done(r.positions[i], r.err)
+			}
+		}
+		clear(r.batches)
 	}
 }
 
@@ -280,6 +338,7 @@ func (w *Writer) encode(r *round) error {
 		err := w.log.encode(&r.block, r.batches, r.positions, func(size int64) error {
 			w.turn <- struct{}{} // whoever writes now is done then
 			defer func() { <-w.turn }()
+			w.awaitSyncs()
 			return w.log.roll(size)
 		})
 		if !errors.Is(err, ErrFull) {
@@ -301,6 +360,15 @@ func (w *Writer) encode(r *round) error {
 			return err
 		case <-t.C:
 		}
+	}
+}
+
+// awaitSyncs returns when nothing is with the syncer.
+func (w *Writer) awaitSyncs() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.unsynced > 0 {
+		w.change.Wait()
 	}
 }
 

@@ -75,6 +75,89 @@ func TestAnswersOfAGroupKeepTheirOrder(t *testing.T) {
 	})
 }
 
+// Large blocks are written while the ones before are being synced; but a sync
+// covers only what was written before it began.
+func TestWhatIsWrittenDuringASyncAwaitsTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := vfs.NewFaulty(newMem(t))
+		cfg := testConfig(f)
+		cfg.AheadBytes = 1
+		log, w := openTest(t, cfg)
+		defer w.Close()
+		f.Inject(vfs.Fault{Ops: vfs.OpSyncData, Path: ".wal", Times: 2, Delay: time.Second})
+		began := time.Now()
+		var mu sync.Mutex
+		answered := map[record.Group]time.Duration{}
+		submit := func(g record.Group) {
+			w.Submit(Batch{Records: entry(g, 1, 5000), Sync: true, Done: func(_ []Position, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					t.Error(err)
+				}
+				answered[g] = time.Since(began)
+			}})
+		}
+		submit(1)
+		synctest.Wait() // it is being synced
+		written := log.Written()
+		submit(2)
+		synctest.Wait()
+		if log.Written() == written {
+			t.Error("the second block waits for the first one's sync")
+		}
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if answered[1] != time.Second || answered[2] != 2*time.Second {
+			t.Errorf("answered after %v and %v, want after a sync of a second each", answered[1], answered[2])
+		}
+	})
+}
+
+// What needs no sync, or another file, does not overtake a sync under way.
+func TestNothingOvertakesASync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := vfs.NewFaulty(newMem(t))
+		cfg := testConfig(f)
+		cfg.AheadBytes = 1
+		log, w := openTest(t, cfg)
+		defer w.Close()
+		slow(f)
+		var mu sync.Mutex
+		var got []string
+		submit := func(name string, b Batch) {
+			b.Done = func(_ []Position, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					name += err.Error()
+				}
+				got = append(got, name)
+			}
+			w.Submit(b)
+		}
+		submit("vote", Batch{Records: entry(1, 1, 10), Sync: true})
+		synctest.Wait() // it is being synced
+		files := log.SizeBytes()
+		submit("relaxed", Batch{Records: entry(1, 2, 10)})
+		synctest.Wait()
+		submit("next file", Batch{Records: entry(1, 3, 30<<10), Sync: true})
+		synctest.Wait()
+		mu.Lock()
+		if len(got) > 0 || log.SizeBytes() != files {
+			t.Errorf("during the sync %q were answered, the files went from %d to %d bytes", got, files, log.SizeBytes())
+		}
+		mu.Unlock()
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(got, []string{"vote", "relaxed", "next file"}) || log.SizeBytes() == files {
+			t.Errorf("answered %q, and the files have %d bytes", got, log.SizeBytes())
+		}
+	})
+}
+
 // A write or sync that failed is the end: it is not tried again, everything from
 // then on gets the same error, and the owner is told once.
 func TestFailedSyncOrWriteIsFinal(t *testing.T) {
