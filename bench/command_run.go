@@ -83,6 +83,7 @@ func runCommand() *cobra.Command {
 	f.IntVar(&e.members.Count, "members", 15_000, "members: how many")
 	f.IntVar(&e.members.GroupSize, "group-size", 10, "members: how many in a group")
 	f.DurationVar(&e.members.Interval, "heartbeat", 3*time.Second, "members: time between heartbeats")
+	f.IntVar(&e.crowd, "crowd", 100_000, "crowd: how many members; a hundred in a group")
 	f.StringVar(&e.pprof, "pprof", "", "folder for CPU and heap profiles of the node, one for each run")
 	f.StringVar(&jsonPath, "json", "", "file to write all figures into")
 	return cmd
@@ -141,6 +142,8 @@ func (e *env) prepare(commandPath string, restart []string) (err error) {
 		return errors.New("--duration must be from 100ms to 1h, --warmup at most 1h")
 	case e.members.Count < 1 || e.members.GroupSize < 1 || e.members.Interval < 10*time.Millisecond:
 		return errors.New("--members and --group-size must be at least 1, --heartbeat at least 10ms")
+	case e.crowd < crowdGroupSize*crowdNodes:
+		return fmt.Errorf("--crowd must be at least %d", crowdGroupSize*crowdNodes)
 	case e.fillBytes < mib || e.rate < 1:
 		return errors.New("--fill must be at least 1 MiB, --rate at least 1")
 	}

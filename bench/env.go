@@ -24,6 +24,7 @@ type env struct {
 	duration  time.Duration
 	fillBytes int64 // consume: how much there is to read
 	members   Members
+	crowd     int     // members of the crowd
 	restart   []int64 // bytes in the data folder, one measurement each
 	rate      float64 // produce and consume at once: records a second
 	pprof     string  // folder for profiles; empty: none

@@ -20,6 +20,9 @@ type Members struct {
 	GroupSize  int           `json:"group_size"`
 	Partitions int           `json:"partitions"` // of the topic, which must exist
 	Interval   time.Duration `json:"interval"`   // between heartbeats, and how long a fetch waits
+	// Groups names the groups, all of one coordinator, which need not lead any
+	// partition: members send heartbeats only then.
+	Groups []string `json:"groups,omitempty"`
 }
 
 const (
@@ -45,9 +48,13 @@ func (m *meter) members(ctx context.Context) (*Result, error) {
 	dials := make(chan struct{}, memberDialsAtOnce)
 	var wg sync.WaitGroup
 	for i := range want.Count {
+		group := fmt.Sprintf("bench-%s-%d", m.load.Topic, i/want.GroupSize)
+		if len(want.Groups) > 0 {
+			group = want.Groups[i/want.GroupSize%len(want.Groups)]
+		}
 		member := &member{
-			m: m, holding: &holding, ready: &ready, dials: dials,
-			group: fmt.Sprintf("bench-%s-%d", m.load.Topic, i/want.GroupSize), topic: m.load.Topic,
+			m: m, holding: &holding, ready: &ready, dials: dials, quiet: len(want.Groups) > 0,
+			group: group, topic: m.load.Topic,
 			partition: int32(i % want.Partitions), interval: want.Interval,
 		}
 		wg.Go(func() { member.live(runCtx) })

@@ -24,6 +24,8 @@ type member struct {
 	topic     string
 	partition int32
 	interval  time.Duration
+	quiet     bool   // it does not fetch
+	addr      string // of its coordinator; empty: the load's first broker
 
 	conn       net.Conn
 	id         string
@@ -44,7 +46,10 @@ const (
 	codeMemberIDRequired = 79
 )
 
-var errRejoin = errors.New("has to join again")
+var (
+	errRejoin = errors.New("has to join again")
+	errMoved  = errors.New("the coordinator is not there")
+)
 
 // live joins and stays until the context ends, joining again when told to.
 func (c *member) live(ctx context.Context) {
@@ -57,6 +62,9 @@ func (c *member) live(ctx context.Context) {
 		}
 		if c.holding.Load() {
 			c.m.fail(err)
+		}
+		if errors.Is(err, errMoved) && c.conn != nil {
+			_ = c.find() // asked again after a while
 		}
 		if !errors.Is(err, errRejoin) {
 			c.hangUp()
@@ -100,15 +108,52 @@ func (c *member) session(ctx context.Context) error {
 	c.inGroup = true
 	c.ready.Add(1)
 	for ctx.Err() == nil {
-		if err := c.fetch(); err != nil {
+		if c.quiet {
+			sleep(ctx, c.interval)
+		} else if err := c.fetch(); err != nil {
 			return err
 		}
-		if err := c.heartbeat(); err != nil {
+		err := c.heartbeat()
+		if errors.Is(err, errMoved) {
+			err = c.follow(ctx)
+		}
+		if err != nil {
 			return err
 		}
 		c.m.count.Add(1)
 	}
 	return ctx.Err()
+}
+
+// follow finds the coordinator anew, as clients do: the membership goes on there.
+func (c *member) follow(ctx context.Context) error {
+	deadline := time.Now().Add(memberSessionMillis * time.Millisecond / 2)
+	for ctx.Err() == nil {
+		sleep(ctx, 100*time.Millisecond)
+		err := c.find()
+		if err == nil {
+			c.hangUp()
+			if err = c.connect(ctx); err == nil {
+				err = c.heartbeat()
+			}
+		}
+		if err == nil || !errors.Is(err, errMoved) || time.Now().After(deadline) {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// find asks the node it is connected to for the group's coordinator.
+func (c *member) find() error {
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.Version, req.CoordinatorKey = 2, c.group
+	resp := kmsg.NewPtrFindCoordinatorResponse()
+	if err := c.call(req, resp); err != nil {
+		return err
+	}
+	c.addr = net.JoinHostPort(resp.Host, fmt.Sprint(resp.Port))
+	return c.check("find the coordinator", resp.ErrorCode)
 }
 
 func (c *member) connect(ctx context.Context) error {
@@ -122,7 +167,11 @@ func (c *member) connect(ctx context.Context) error {
 		return ctx.Err()
 	}
 	d := net.Dialer{Timeout: 10 * time.Second}
-	conn, err := d.DialContext(ctx, "tcp", c.m.load.Brokers[0])
+	addr := c.addr
+	if addr == "" {
+		addr = c.m.load.Brokers[0]
+	}
+	conn, err := d.DialContext(ctx, "tcp", addr)
 	c.conn = conn
 	return err
 }
@@ -228,7 +277,7 @@ func (c *member) check(what string, code int16) error {
 	case codeIllegalGen, codeRebalancing:
 		return fmt.Errorf("%s: error code %d: %w", what, code, errRejoin)
 	case codeLoading, codeNotAvailable, codeNotCoordinator:
-		return fmt.Errorf("%s: the coordinator is not there (error code %d)", what, code)
+		return fmt.Errorf("%s: %w (error code %d)", what, errMoved, code)
 	}
 	return fmt.Errorf("%s: error code %d", what, code)
 }

@@ -37,6 +37,7 @@ var scenarios = []scenario{
 	{"restart", "restart after kill -9 with 100 partitions", restartAfterKill},
 	{"idle", "idle node on an empty folder", idleNode},
 	{"members", "15,000 idle group members with heartbeats", idleMembers},
+	{"crowd", "100,000 group members on seven nodes while records flow", crowd},
 }
 
 // pair runs a and b as often as pairs are asked for, a first in every other one,

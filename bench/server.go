@@ -70,6 +70,11 @@ func startNode(ctx context.Context, binary, dir string, flags []string) (*server
 	if err != nil {
 		return nil, err
 	}
+	return startNodeAt(ctx, ports, binary, dir, flags)
+}
+
+// startNodeAt is startNode at three addresses: Kafka, HTTP, peer.
+func startNodeAt(ctx context.Context, ports []string, binary, dir string, flags []string) (*server, error) {
 	s := &server{name: "tube", kafka: ports[0], http: ports[1], log: &tailBuffer{}, exited: make(chan struct{})}
 	args := append([]string{"start", "--data", dir, "--kafka", ports[0], "--http", ports[1], "--peer", ports[2]}, flags...)
 	s.cmd = exec.CommandContext(ctx, binary, args...)

@@ -258,3 +258,96 @@ func TestOldDiskImageVotesForNothing(t *testing.T) {
 	l.flowing(200)
 	l.finish()
 }
+
+// An older copy of a node's folder is put back, as from a backup: it is refused, however
+// often it is started, and an empty folder takes its place.
+func TestAnOlderCopyOfAFolderIsRefused(t *testing.T) {
+	c := newCluster(t, 3, "--replace-after=30s")
+	c.createTopic("t", 3)
+	l := c.startLoad("t", 3, lightLoad)
+	l.flowing(200)
+	n := c.node(3)
+	if code := n.stop(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	image := n.image()
+	c.start(3)
+	l.flowing(200)
+	if code := n.stop(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	n.restore(image)
+	for range 3 {
+		c.launch(3)
+		if code := n.waitExit(); code == 0 {
+			t.Error("exit code 0")
+		}
+	}
+	for _, part := range []string{"this is an older copy of the data folder of node 3", "start 2", "empty data folder"} {
+		if !n.log.contains(part) {
+			t.Errorf("the node does not say %q: %s", part, n.log)
+		}
+	}
+	l.flowing(200)
+	c.waitDown(3)
+	n.wipe()
+	c.start(3)
+	c.waitWhole("t", 3)
+	c.provedOn("t", 3, 3, func() { l.flowing(100) })
+	l.finish()
+}
+
+// powerCut ends a node's process, and tells its folder that the machine was started since,
+// as after a power cut. What was not synced is there all the same: the disk is a real one.
+func (n *node) powerCut() {
+	n.t.Helper()
+	n.kill()
+	file := filepath.Join(n.dir, "boot")
+	if b, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(b), "boot=") {
+		n.t.Fatalf("%s: %q, %v", file, b, err)
+	}
+	if err := os.WriteFile(file, []byte("boot=another\n"), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// A replica of a quorum-memory topic that may have forgotten something catches up and
+// takes part again; two of them wait for the third, and say so.
+func TestReplicasThatMayHaveForgottenTakePartAgain(t *testing.T) {
+	c := newCluster(t, 3)
+	c.createTopic("t", 2, "tube.durability", "quorum-memory")
+	l := c.startLoad("t", 2, lightLoad)
+	l.flowing(200)
+	c.node(2).powerCut()
+	l.flowing(100)
+	c.start(2)
+	if !c.node(2).log.contains("the machine stopped uncleanly") {
+		t.Errorf("node 2 says nothing of it: %s", c.node(2).log)
+	}
+	c.waitWhole("t", 3)
+	c.provedOn("t", 2, 2, func() { l.flowing(100) })
+
+	c.node(3).kill()
+	c.node(1).powerCut()
+	c.node(2).powerCut()
+	c.start(1, 2)
+	eventually(t, 30*time.Second, func() error {
+		s, err := c.status(1)
+		if err != nil {
+			return err
+		}
+		for _, p := range s.Problems {
+			if strings.Contains(p, "waits for node 3: the machine here stopped uncleanly") {
+				return nil
+			}
+		}
+		return fmt.Errorf("problems: %q", s.Problems)
+	})
+	if d, err := c.metadata(1, "t"); err != nil || d.Partitions[0].Leader >= 0 || d.Partitions[1].Leader >= 0 {
+		t.Errorf("led without who may have what was acknowledged: %+v, %v", d.Partitions, err)
+	}
+	c.start(3)
+	l.flowing(100)
+	c.waitWhole("t", 3)
+	l.finish()
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tube-mq/tube/internal/commitlog"
 	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
 	"github.com/tube-mq/tube/internal/vfs"
@@ -24,6 +25,7 @@ type Config struct {
 	Dir    string // holds one folder per partition, named by ids
 	Host   *replica.Host
 	Copier Copier // nil: replicas here cannot be brought up to date by a copy
+	Asker  Asker  // nil: replicas here serve only while they lead
 	Limits record.Limits
 	Logger *slog.Logger
 	Clock  func() time.Time // time.Now
@@ -35,6 +37,12 @@ type Config struct {
 	SweepInterval     time.Duration // between removals of dropped segments: 5 s
 	ProducerExpiry    time.Duration // after which a quiet producer is forgotten: 24 h
 	MaxProducers      int           // remembered per partition: 50,000
+
+	Queues QueueHooks
+
+	// Elapsed is how long the process has been running, by a clock that nobody sets:
+	// measured from New.
+	Elapsed func() time.Duration
 
 	// Passive: nothing is done in the background, for simulation; see passive.go.
 	Passive bool
@@ -63,6 +71,10 @@ func (c *Config) setDefaults() {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
+	if c.Elapsed == nil {
+		started := time.Now()
+		c.Elapsed = func() time.Duration { return time.Since(started) }
+	}
 	if c.OnFail == nil {
 		c.OnFail = func(err error) { panic(err) }
 	}
@@ -77,20 +89,20 @@ const (
 
 // Broker hosts partitions. Safe for use by many goroutines.
 type Broker struct {
-	cfg     Config
-	clock   func() time.Time
-	limits  record.Limits
-	flusher *flusher
-	files   *commitlog.OpenFiles // of all logs, for readers
-	full    atomic.Pointer[diskState]
-	room    atomic.Int64 // bytes that may be admitted before the disk must be looked at
-	metrics counters
-	// retention is the clock that retention goes by; started is when the broker did.
-	retention retentionClock
-	started   time.Time
+	cfg       Config
+	clock     func() time.Time
+	limits    record.Limits
+	flusher   *flusher
+	files     *commitlog.OpenFiles // of all logs, for readers
+	full      atomic.Pointer[diskState]
+	room      atomic.Int64 // bytes that may be admitted before the disk must be looked at
+	metrics   counters
+	queues    *queues
+	retention retentionClock // the clock that retention goes by
 
 	mu         sync.RWMutex
 	partitions map[record.TopicPartition]*Partition
+	groups     map[record.Group]*Partition // the same, by their groups
 
 	stop func()
 	done sync.WaitGroup
@@ -118,8 +130,9 @@ func New(cfg Config) (*Broker, error) {
 		cfg: cfg, clock: cfg.Clock, limits: cfg.Limits,
 		flusher:    newFlusher(cfg.FlushBytes, cfg.TailBudgetBytes),
 		files:      commitlog.NewOpenFiles(maxOpenFiles, maxIndexBytes),
-		partitions: map[record.TopicPartition]*Partition{}, started: time.Now(),
+		partitions: map[record.TopicPartition]*Partition{}, groups: map[record.Group]*Partition{},
 	}
+	b.queues = newQueues(b)
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop = cancel
 	if cfg.Passive {
@@ -136,6 +149,7 @@ func New(cfg Config) (*Broker, error) {
 func (b *Broker) Stop() {
 	b.stop()
 	b.flusher.stop()
+	b.queues.stop()
 	b.done.Wait()
 }
 
@@ -148,13 +162,17 @@ func (b *Broker) Partition(id record.TopicPartition) (*Partition, bool) {
 }
 
 // running is how long the broker has been up, by the monotonic clock.
-func (b *Broker) running() time.Duration { return time.Since(b.started) }
+func (b *Broker) running() time.Duration { return b.cfg.Elapsed() }
 
 // Waiting returns nil if every hosted partition is led by somebody or out of
 // service. Else w is woken when one of those that are not changes; stop ends that.
 func (b *Broker) Waiting(w Watcher) (stop func()) {
 	for _, p := range b.all() {
 		stop := p.Watch(w)
+		if _, lapsed := p.group.Lapsed(); lapsed { // it may wait for other nodes for as long as they are away
+			stop()
+			continue
+		}
 		if p.damage.Load() == nil && p.group.Err() == nil && p.group.Status().Leader == 0 {
 			return stop
 		}
@@ -192,15 +210,16 @@ func (b *Broker) Host(t *meta.Topic, n record.Partition) error {
 		return fmt.Errorf("partition %s of topic %s: %w", id, t.Name, err)
 	}
 	b.mu.Lock()
-	b.partitions[id] = p
+	b.partitions[id], b.groups[p.groupID] = p, p
 	b.mu.Unlock()
+	b.queues.hosted(p)
 	return nil
 }
 
 func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, error) {
 	place := t.Partitions[id.Partition]
 	spec := replica.Spec{
-		Group: place.Group, Relaxed: t.Config.Durability != meta.QuorumFsync,
+		Group: place.Group, Relaxed: relaxed(&t.Config),
 		Logger: b.cfg.Logger.With("topic", t.Name, "partition", int(id.Partition)),
 	}
 	own, ok := place.Hosted(b.cfg.Node)
@@ -220,7 +239,8 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 	p.setPeers(&place)
 	spec.Peers = *p.peers.Load()
 	p.config.Store(&t.Config)
-	m := &machine{p: p, producers: newProducers(b.cfg.MaxProducers, b.cfg.ProducerExpiry.Milliseconds())}
+	p.queue = newQueueLog(p)
+	m := &machine{p: p, producers: newProducers(b.cfg.MaxProducers, b.cfg.ProducerExpiry.Milliseconds()), queues: queue.NewState()}
 	p.machine, spec.Machine = m, m
 	if b.cfg.Copier != nil {
 		spec.Fetch = p.fetch
@@ -251,12 +271,17 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 	return p, err
 }
 
+// relaxed reports whether a topic's batches are acknowledged before they are synced.
+func relaxed(cfg *meta.TopicConfig) bool { return cfg.Durability != meta.QuorumFsync }
+
 // setPeers says on which nodes the partition's other replicas are.
 func (p *Partition) setPeers(place *meta.Placement) {
 	peers := map[record.ReplicaID]record.NodeID{}
 	for _, list := range [][]meta.Replica{place.Replicas, place.Target, place.Leaving} {
 		for _, r := range list {
-			peers[r.ID] = r.Node
+			if !r.Lost {
+				peers[r.ID] = r.Node
+			}
 		}
 	}
 	p.peers.Store(&peers)
@@ -294,6 +319,9 @@ func (b *Broker) Unhost(id record.TopicPartition, group record.Group) error {
 	b.mu.Lock()
 	p, ok := b.partitions[id]
 	delete(b.partitions, id)
+	if ok {
+		delete(b.groups, p.groupID)
+	}
 	b.mu.Unlock()
 	if !ok {
 		if err := b.cfg.Host.Drop(group); err != nil {
@@ -304,12 +332,14 @@ func (b *Broker) Unhost(id record.TopicPartition, group record.Group) error {
 			return err
 		}
 		p.wake()
+		b.queues.unhosted(p)
 	}
 	return commitlog.Discard(b.cfg.FS, path.Join(b.cfg.Dir, id.String()))
 }
 
 func (p *Partition) reconfigure(cfg *meta.TopicConfig) error {
 	p.config.Store(cfg)
+	p.group.SetRelaxed(relaxed(cfg))
 	if l, ok := p.log.(*commitlog.Log); ok {
 		l.Configure(cfg.SegmentBytes, cfg.SegmentAge)
 	}

@@ -101,12 +101,7 @@ func endOf(b []byte) (record.Offset, error) {
 func (b *Broker) byGroup(id record.Group) *Partition {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	for _, p := range b.partitions {
-		if p.groupID == id {
-			return p
-		}
-	}
-	return nil
+	return b.groups[id]
 }
 
 // fetch brings what this replica lacks from another node. The batches go to the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tube-mq/tube/internal/commitlog"
 	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
 )
@@ -33,11 +34,17 @@ type Partition struct {
 	// damage is why this partition cannot be served; nil while it can.
 	damage atomic.Pointer[error]
 
-	// watchers are woken after every change of bounds or leadership.
+	// watchers are woken after every change of bounds or leadership; catching are
+	// readers who wait for this replica to catch up, see follow.go.
 	mu       sync.Mutex
 	watchers map[Watcher]int
+	catching map[*catchUp]struct{}
+	// followers is what the leader knew of them last; looking: it finds out.
+	followers atomic.Pointer[followers]
+	looking   atomic.Bool
 
 	flush flushState
+	queue *queueLog
 	// ahead is the offset up to which a copy has brought batches that the machine
 	// may not know of yet; see fetch.
 	ahead atomic.Int64
@@ -57,13 +64,7 @@ func (p *Partition) serving(clientEpoch record.Epoch) error {
 	if !s.Leading {
 		return ErrNotLeader
 	}
-	if own := record.Epoch(s.Term); clientEpoch >= 0 && clientEpoch != own {
-		if clientEpoch < own {
-			return ErrFencedEpoch
-		}
-		return ErrUnknownEpoch
-	}
-	return nil
+	return checkEpoch(clientEpoch, s.Term)
 }
 
 // Produce checks a batch and proposes it. done is called exactly once, possibly
@@ -74,17 +75,21 @@ func (p *Partition) Produce(req ProduceRequest, done func(ProduceResult)) {
 		done(ProduceResult{BaseOffset: -1, LogAppendTimeMillis: -1, LogStart: -1, Err: err})
 		return
 	}
-	if req.Buf != nil {
+	proposal := replica.Proposal{Data: req.Batch, Buf: req.Buf, Sum: sum, SumFrom: record.ChecksummedFrom}
+	if a := p.annexeOf(req.Batch); a != nil {
+		proposal = replica.Proposal{Data: annexed(req.Batch, a, p.broker.clock().UnixMilli())}
+	} else if req.Buf != nil {
 		req.Buf.Retain()
 	}
-	p.group.Propose(replica.Proposal{Data: req.Batch, Buf: req.Buf, Sum: sum, SumFrom: record.ChecksummedFrom, Done: func(result any, err error) {
+	proposal.Done = func(result any, err error) {
 		if err != nil {
 			done(ProduceResult{BaseOffset: -1, LogAppendTimeMillis: -1, LogStart: -1, Err: proposalError(err)})
 			return
 		}
 		r := result.(produced)
 		done(ProduceResult{BaseOffset: r.base, LogAppendTimeMillis: r.stampMillis, LogStart: r.start, Err: r.err})
-	}})
+	}
+	p.group.Propose(proposal)
 }
 
 // admit decides whether a batch may be proposed, makes it an entry, and returns
@@ -175,7 +180,11 @@ func (p *Partition) Bounds() (Bounds, error) {
 
 // Read returns whole batches that are there now; it does not wait.
 func (p *Partition) Read(req ReadRequest) (ReadResult, error) {
-	if err := p.serving(req.LeaderEpoch); err != nil {
+	err := p.serving(req.LeaderEpoch)
+	if req.CaughtUp && errors.Is(err, ErrNotLeader) {
+		return p.readFollowing(req)
+	}
+	if err != nil {
 		return ReadResult{}, err
 	}
 	return p.read(req)
@@ -221,6 +230,9 @@ func (p *Partition) wake() {
 	p.mu.Lock()
 	for w := range p.watchers {
 		w.Wake()
+	}
+	for c := range p.catching {
+		p.caughtUpLocked(c)
 	}
 	p.mu.Unlock()
 }
@@ -336,9 +348,10 @@ func (p *Partition) skip(to record.Offset) error {
 }
 
 // applied is called after a run of entries.
-func (p *Partition) applied() {
+func (p *Partition) applied(fired []record.Offset, lost []queue.Lost) {
 	p.broker.flusher.offer(p)
 	p.wake()
+	p.queue.applied(fired, lost)
 	p.bound()
 }
 
@@ -350,5 +363,6 @@ func (p *Partition) startMoved(to record.Offset) {
 
 func (p *Partition) led(s replica.Status) {
 	p.wake()
+	p.queue.led()
 	p.broker.led(p, s)
 }

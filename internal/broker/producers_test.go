@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
+	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 )
 
@@ -110,13 +112,16 @@ func FuzzPartitionState(f *testing.F) {
 	ps := newProducers(10, 1000)
 	ps.note(sent(0, 0, 3), 0, 5, -1)
 	es := epochs{{1, 0}, {3, 10}}
-	f.Add(ps.append(es.append([]byte{stateVersion, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0})))
+	saved := ps.append(es.append([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0}))
+	f.Add(slices.Clone(saved)) // of version 1, without queues
+	saved[0] = stateVersion
+	f.Add(queue.NewState().Append(saved))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m := &machine{producers: newProducers(10, 1000)}
+		m := &machine{queues: queue.NewState(), producers: newProducers(10, 1000)}
 		if err := m.restore(b); err != nil {
 			return
 		}
-		again := &machine{producers: newProducers(10, 1000)}
+		again := &machine{queues: queue.NewState(), producers: newProducers(10, 1000)}
 		if err := again.restore(m.Save()); err != nil {
 			t.Fatalf("a state that was read does not read back: %v", err)
 		}
@@ -126,11 +131,11 @@ func FuzzPartitionState(f *testing.F) {
 // A copy comes to a machine that has lived: of what it had nothing stays, whether
 // the copy has it too or not.
 func TestRestoreReplacesWhatWasThere(t *testing.T) {
-	source := &machine{producers: newProducers(10, 1000), end: 9}
+	source := &machine{queues: queue.NewState(), producers: newProducers(10, 1000), end: 9}
 	source.epochs.note(1, 0)
 	source.epochs.note(2, 5)
 	source.producers.note(sent(0, 0, 3), 0, 5, -1)
-	m := &machine{producers: newProducers(10, 1000), end: 3}
+	m := &machine{queues: queue.NewState(), producers: newProducers(10, 1000), end: 3}
 	m.epochs.note(2, 0)
 	old := sent(0, 0, 3)
 	m.producers.note(old, 0, 4, -1)

@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/tube-mq/tube/internal/commitlog"
 	"github.com/tube-mq/tube/internal/record"
@@ -29,6 +31,27 @@ func (b *Broker) DamagedReplicas() []DamagedReplica {
 			out = append(out, DamagedReplica{p.id, p.replica, cause})
 		}
 	}
+	return out
+}
+
+// LapsedReplica is a replica of a relaxed topic on this node that may have forgotten the
+// end of its log, as the machine stopped uncleanly, and does not vote until it has it.
+type LapsedReplica struct {
+	record.TopicPartition
+	// WaitsFor are the nodes that have not told where their replica's log ends; none: it
+	// waits for a leader.
+	WaitsFor []record.NodeID
+}
+
+// LapsedReplicas lists them, by partition.
+func (b *Broker) LapsedReplicas() []LapsedReplica {
+	var out []LapsedReplica
+	for _, p := range b.all() {
+		if nodes, lapsed := p.group.Lapsed(); lapsed {
+			out = append(out, LapsedReplica{p.id, nodes})
+		}
+	}
+	slices.SortFunc(out, func(a, b LapsedReplica) int { return strings.Compare(a.String(), b.String()) })
 	return out
 }
 

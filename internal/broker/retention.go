@@ -63,6 +63,7 @@ func (b *Broker) retentionLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 		now := b.retention.observe(b.clock(), b.running())
+		b.queues.expireMembers()
 		for _, p := range b.all() {
 			if err := p.retain(ctx, now); err != nil && ctx.Err() == nil {
 				p.logger.Warn("retention not carried out; will try again", "err", err)

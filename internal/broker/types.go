@@ -76,6 +76,9 @@ type ReadRequest struct {
 	LeaderEpoch record.Epoch
 	// Committed asks to end at LastStable rather than HighWatermark.
 	Committed bool
+	// CaughtUp allows that a replica answers which does not lead: it has caught up
+	// for this reader, see Partition.CatchUp.
+	CaughtUp bool
 }
 
 // ReadResult holds whole, checked batches. Release must be called once the
@@ -86,7 +89,9 @@ type ReadResult struct {
 	Bounds    Bounds
 	// Aborted lists aborted transactions that overlap, for read_committed.
 	Aborted []AbortedTransaction
-	Release func()
+	// Followed: a replica answered that does not lead.
+	Followed bool
+	Release  func()
 }
 
 // AbortedTransaction tells a read_committed reader what to skip.

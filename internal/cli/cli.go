@@ -29,6 +29,7 @@ type app struct {
 	program  string // as the user typed it, for commands to try
 	env      []string
 	now      func() time.Time
+	exit     func(code int) // ends the process at once
 
 	kafka, http string        // addresses of nodes
 	timeout     time.Duration // of one call
@@ -41,7 +42,7 @@ func Main(args []string) int {
 	defer restore()
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, restore)
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, program: programName(os.Args[0]), env: os.Environ(), now: time.Now}
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, program: programName(os.Args[0]), env: os.Environ(), now: time.Now, exit: os.Exit}
 	return a.run(ctx, args)
 }
 
@@ -82,7 +83,7 @@ Start a node with "tube start"; the other commands talk to one.`
 		}
 	}
 	add("node", newStart(a), newLog(a), newBench(a))
-	add("client", newProduce(a), newConsume(a))
+	add("client", newProduce(a), newConsume(a), newQueue(a), newMessage(a))
 	add("admin", newTopic(a), newGroup(a), newCluster(a))
 	root.AddCommand(newVersion(a))
 	return root

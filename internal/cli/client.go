@@ -99,9 +99,9 @@ func (u *unreachable) OnBrokerConnect(m kgo.BrokerMetadata, _ time.Duration, _ n
 	}
 }
 
-// cluster makes a client of the cluster service at --http: of the first of these
-// nodes that listens.
-func (a *app) cluster() tubev1connect.ClusterServiceClient {
+// node makes an HTTP client of the first of the nodes at --http that listens. An
+// answer may take extra longer than --timeout.
+func (a *app) node(extra time.Duration) (*http.Client, string) {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	addrs := strings.Split(a.http, ",")
 	dial := func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
@@ -113,9 +113,27 @@ func (a *app) cluster() tubev1connect.ClusterServiceClient {
 		return nil, err
 	}
 	// No proxy: nodes are addressed directly, as Kafka clients do.
-	client := &http.Client{Transport: &http.Transport{DialContext: dial, ResponseHeaderTimeout: a.timeout}}
-	return tubev1connect.NewClusterServiceClient(client, "http://"+addrs[0])
+	return &http.Client{Transport: &http.Transport{DialContext: dial, ResponseHeaderTimeout: a.timeout + extra}}, "http://" + addrs[0]
 }
+
+// cluster makes a client of the cluster service.
+func (a *app) cluster() tubev1connect.ClusterServiceClient {
+	return tubev1connect.NewClusterServiceClient(a.node(0))
+}
+
+// queues makes a client of the queue service, whose answers may take extra longer.
+func (a *app) queues(extra time.Duration) tubev1connect.QueueServiceClient {
+	return tubev1connect.NewQueueServiceClient(a.node(extra))
+}
+
+// queueAdmin makes a client of the queues' administration.
+func (a *app) queueAdmin() tubev1connect.QueueAdminServiceClient {
+	return tubev1connect.NewQueueAdminServiceClient(a.node(queueAdminTime))
+}
+
+// queueAdminTime is how much longer than others calls may take that go through many
+// messages; the node ends them itself.
+const queueAdminTime = 30 * time.Second
 
 // clusterError says who does not answer.
 func (a *app) clusterError(err error) error {
@@ -126,9 +144,13 @@ func (a *app) clusterError(err error) error {
 	return err
 }
 
-// ask calls the cluster service once, within --timeout.
+// ask calls a service once, within --timeout.
 func ask[Q, R any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Q]) (*connect.Response[R], error), q *Q) (*R, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	return askWithin(ctx, a, a.timeout, call, q)
+}
+
+func askWithin[Q, R any](ctx context.Context, a *app, within time.Duration, call func(context.Context, *connect.Request[Q]) (*connect.Response[R], error), q *Q) (*R, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	r, err := call(ctx, connect.NewRequest(q))
 	if err != nil {

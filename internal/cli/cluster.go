@@ -14,7 +14,7 @@ func newCluster(a *app) *cobra.Command {
 	return parent("cluster", "Look at the cluster and change it: nodes, health, where partitions lie",
 		newClusterStatus(a), newClusterHealth(a), newClusterNodes(a), newClusterEvents(a),
 		newClusterAddNode(a), newClusterDrain(a), newClusterUndrain(a), newClusterRemoveNode(a),
-		newClusterRebalance(a), newClusterTransferLeader(a), newClusterUnsafeRecover(a), newClusterLocal(a))
+		newClusterRebalance(a), newClusterTransferLeader(a), newClusterUnsafeRecover(a), newClusterLocal(a), newClusterCertificates(a))
 }
 
 // nodeArg reads a node's id.

@@ -19,7 +19,7 @@ func newClusterNodes(a *app) *cobra.Command {
 			}
 			out := []listedNode{}
 			for _, n := range r.Nodes {
-				out = append(out, listedNode{n.Id, n.State, n.Roles, n.Zone, n.KafkaAddress, n.HttpAddress, n.PeerAddress, n.Version, n.Controller, n.Leaders, n.Replicas, n.Drain, n.Drained, n.ReplicasLeft})
+				out = append(out, listedNode{n.Id, n.State, n.Roles, n.Zone, n.KafkaAddress, n.HttpAddress, n.PeerAddress, n.Version, n.Controller, n.Leaders, n.Replicas, n.Drain, n.Drained, n.ReplicasLeft, n.Sick})
 			}
 			return a.result(out, func(w io.Writer) error {
 				t := newTable("NODE", "STATE", "ROLES", "ZONE", "KAFKA", "HTTP", "LEADS", "REPLICAS", "VERSION", "")
@@ -48,15 +48,20 @@ type listedNode struct {
 	Drain      bool     `json:"drain"`
 	Drained    bool     `json:"drained"`
 	Left       int32    `json:"replicas_left"` // moves under way count
+	Sick       string   `json:"sick"`          // why it should not lead; empty: it is well
 }
 
-// state is that of the node, and how far its drain is.
+// state is that of the node, how far its drain is, and whether it is sick.
 func (n *listedNode) state() string {
+	state := n.State
 	switch {
 	case n.Drained && n.State == "draining":
-		return "drained"
+		state = "drained"
 	case n.Drain && n.State != "draining":
-		return n.State + ", draining"
+		state += ", draining"
 	}
-	return n.State
+	if n.Sick != "" && n.State != "down" {
+		state += ", sick"
+	}
+	return state
 }

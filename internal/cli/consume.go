@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,12 +16,17 @@ import (
 // pollRecords is how many messages are written before positions are marked.
 const pollRecords = 1000
 
+// recheckZone is how often the leader is asked which replica to read from. The
+// client tries a replica that is gone for as long as that.
+const recheckZone = 10 * time.Second
+
 type consumeFlags struct {
 	group    string
 	from     string
 	n        int64
 	format   string
 	untilEnd bool
+	zone     string
 }
 
 func newConsume(a *app) *cobra.Command {
@@ -44,6 +50,7 @@ group has no position yet.
 	c.Flags().Int64VarP(&f.n, "number", "n", 0, "stop after so many messages; 0: go on")
 	c.Flags().StringVar(&f.format, "format", `%v\n`, "how a message is written, or json")
 	c.Flags().BoolVarP(&f.untilEnd, "until-end", "e", false, "stop at what is the end when the command starts; not with -g")
+	c.Flags().StringVar(&f.zone, "zone", a.envOr("TUBE_ZONE", ""), "read from replicas in this zone where there are some ($TUBE_ZONE)")
 	return a.client(c)
 }
 
@@ -104,6 +111,9 @@ func (a *app) consumeFrom(ctx context.Context, name string, from position, f con
 		return nil, nil, err
 	}
 	opts := []kgo.Opt{kgo.ConsumeStartOffset(from.kgo()), kgo.KeepControlRecords()}
+	if f.zone != "" {
+		opts = append(opts, kgo.Rack(f.zone), kgo.RecheckPreferredReplicaInterval(recheckZone))
+	}
 	switch {
 	case f.group != "":
 		return append(opts, kgo.ConsumeTopics(name), kgo.ConsumerGroup(f.group), kgo.AutoCommitMarks(), kgo.BlockRebalanceOnPoll()), nil, nil

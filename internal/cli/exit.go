@@ -10,6 +10,8 @@ import (
 	"connectrpc.com/connect"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	tubev1 "github.com/tube-mq/tube/proto/tube/v1"
 )
 
 // Exit codes. They are part of the command line's contract.
@@ -79,6 +81,32 @@ var kafkaCodes = map[int16]struct {
 	kerr.PolicyViolation.Code: {exitFailed, ""},
 }
 
+// queueHints are ways on from what the queue services refuse.
+var queueHints = map[tubev1.QueueErrorDetail_Reason]string{
+	tubev1.QueueErrorDetail_UNKNOWN_GROUP:      "see: tube queue list",
+	tubev1.QueueErrorDetail_UNKNOWN_TOPIC:      "see: tube topic list",
+	tubev1.QueueErrorDetail_GROUP_EXISTS:       "see: tube queue describe",
+	tubev1.QueueErrorDetail_UNKNOWN_MESSAGE:    "see: tube queue delayed TOPIC, or tube message trace",
+	tubev1.QueueErrorDetail_DELAY_OUT_OF_RANGE: "a delay can be from now to a year ahead",
+	tubev1.QueueErrorDetail_FILTER_INVALID:     "a filter is CEL over key, headers, timestamp, size, topic, partition and offset; see docs/queues.md",
+	tubev1.QueueErrorDetail_UNAVAILABLE:        "this may pass: try again; tube cluster health says what is wrong",
+	tubev1.QueueErrorDetail_OVERLOADED:         "this may pass: try again",
+	tubev1.QueueErrorDetail_OUTCOME_UNKNOWN:    "it may have been done: look before doing it again, or send with --id to a topic with tube.dedupe.window",
+	tubev1.QueueErrorDetail_CONFLICT:           "look at what it is now and try again",
+}
+
+// queueReason is what the queue services say to a program.
+func queueReason(err *connect.Error) tubev1.QueueErrorDetail_Reason {
+	for _, d := range err.Details() {
+		if v, err := d.Value(); err == nil {
+			if q, ok := v.(*tubev1.QueueErrorDetail); ok {
+				return q.Reason
+			}
+		}
+	}
+	return tubev1.QueueErrorDetail_REASON_UNSPECIFIED
+}
+
 // explain turns any error into what the user is told.
 func explain(err error) *failure {
 	var f *failure
@@ -109,10 +137,13 @@ func explain(err error) *failure {
 			out.code = exitNotFound
 		case connect.CodeInvalidArgument:
 			out.code = exitUsage
-		case connect.CodeFailedPrecondition, connect.CodeAlreadyExists:
+		case connect.CodeFailedPrecondition, connect.CodeAlreadyExists, connect.CodeAborted:
 			out.code = exitConflict
 		case connect.CodeUnimplemented:
 			out.hint = "the node that answers is older than this command"
+		}
+		if hint := queueHints[queueReason(rpc)]; hint != "" {
+			out.hint = hint
 		}
 		return out
 	case errors.Is(err, context.Canceled):

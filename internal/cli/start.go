@@ -98,18 +98,46 @@ func (a *app) serve(ctx context.Context, cfg *config.Config) error {
 	select {
 	case <-ctx.Done():
 	case <-node.Done():
-		return &failure{exitFailed, fmt.Sprintf("the node stopped: %v", node.Err()), "the log above says more; docs/operations.md says what to do about a full or failing disk"}
+		return a.stoppedByItself(node)
 	}
 	log.Info("stopping: no new requests, those under way are finished", "timeout", cfg.ShutdownTimeout)
 	// The context of the signal has ended; the stop has its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.ShutdownTimeout)
 	defer cancel()
 	began := a.now()
-	if err := node.Stop(ctx); err != nil {
-		return fmt.Errorf("the node did not stop cleanly: %w", err)
+	stopped := make(chan error, 1)
+	go func() { stopped <- node.Stop(ctx) }()
+	select {
+	case err := <-stopped:
+		if err != nil {
+			return fmt.Errorf("the node did not stop cleanly: %w", err)
+		}
+	case <-failed(node): // its disk hangs, and the stop with it
+		return a.stoppedByItself(node)
 	}
 	log.Info("stopped", "took", a.now().Sub(began).Round(time.Millisecond))
 	return nil
+}
+
+// lastWordTimeout is how long a node that ends by itself may take to say so:
+// standard error may be a file on the disk that hangs.
+const lastWordTimeout = 3 * time.Second
+
+func (a *app) stoppedByItself(node runningNode) error {
+	time.AfterFunc(lastWordTimeout, func() { a.exit(exitFailed) })
+	return &failure{exitFailed, fmt.Sprintf("the node stopped: %v", node.Err()), "the log above says more; docs/operations.md says what to do about a full or failing disk"}
+}
+
+// failed is closed when the node has ended by itself.
+func failed(node runningNode) <-chan struct{} {
+	out := make(chan struct{})
+	go func() { // ends with the node
+		<-node.Done()
+		if node.Err() != nil {
+			close(out)
+		}
+	}()
+	return out
 }
 
 func newLogger(w io.Writer, cfg *config.Config) *slog.Logger {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tube-mq/tube/internal/config"
@@ -54,7 +55,7 @@ func (b *buffer) String() string              { b.mu.Lock(); defer b.mu.Unlock()
 
 func testApp(in io.Reader) (*app, *buffer, *buffer) {
 	out, err := new(buffer), new(buffer)
-	return &app{in: in, out: out, err: err, program: "tube", now: time.Now}, out, err
+	return &app{in: in, out: out, err: err, program: "tube", now: time.Now, exit: func(int) {}}, out, err
 }
 
 func TestStartTellsTheAddressesAndStopsOnASignal(t *testing.T) {
@@ -110,6 +111,52 @@ func TestStartFailsWithTheNode(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stuck is standard error on a disk that hangs.
+type stuck struct{ until chan struct{} }
+
+func (s stuck) Write(p []byte) (int, error) { <-s.until; return len(p), nil }
+
+// A node that ends by itself does so although it cannot say why, and although it is
+// being stopped.
+func TestANodeThatEndsByItselfWaitsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, _ := testApp(nil)
+		until, code := make(chan struct{}), make(chan int, 1)
+		a.err, a.exit = stuck{until}, func(c int) { code <- c }
+		node := failedNode("the disk hangs")
+		swapStart(t, func(*config.Config) (runningNode, error) { return node, nil })
+		go func() { _ = a.run(context.Background(), []string{"start"}) }()
+		began := time.Now()
+		if c := <-code; c != exitFailed || time.Since(began) > 5*time.Second {
+			t.Errorf("exit code %d after %v", c, time.Since(began))
+		}
+		close(until)
+	})
+	t.Run("while it stops", func(t *testing.T) {
+		ctx, signal := context.WithCancel(context.Background())
+		node := &hangingNode{fakeNode{done: make(chan struct{})}, make(chan struct{})}
+		defer close(node.disk)
+		swapStart(t, func(*config.Config) (runningNode, error) { signal(); return node, nil })
+		a, _, log := testApp(nil)
+		if code := a.run(ctx, []string{"start"}); code != exitFailed || !strings.Contains(log.String(), "the node stopped: the disk hangs") {
+			t.Errorf("exit code %d, %s", code, log)
+		}
+	})
+}
+
+// hangingNode waits for its disk when it is to stop, and then ends by itself.
+type hangingNode struct {
+	fakeNode
+	disk chan struct{}
+}
+
+func (n *hangingNode) Stop(context.Context) error {
+	n.err = errors.New("the disk hangs")
+	close(n.done)
+	<-n.disk
+	return nil
 }
 
 func failedNode(why string) *fakeNode {

@@ -33,6 +33,8 @@ type Config struct {
 
 	// Listening addresses, host:port; port 0 takes a free one.
 	Kafka, HTTP, Peer string
+	// Files of this node's certificate and key and of the cluster's CA; all or none.
+	PeerTLSCert, PeerTLSKey, PeerTLSCA string
 	// What others are told; empty: see Advertised.
 	AdvertiseKafka, AdvertiseHTTP, AdvertisePeer string
 
@@ -58,6 +60,8 @@ type Config struct {
 	TailMemoryBytes   int64
 	DiskReserveBytes  int64
 	RetentionInterval time.Duration
+	DiskSlowAfter     time.Duration // 0: a slow disk is not looked for
+	DiskHungAfter     time.Duration // 0: a hung disk is not looked for
 	ProducerExpiry    time.Duration
 	MaxProducers      int
 
@@ -87,6 +91,9 @@ type Master struct {
 
 // String returns the form ID@HOST:PORT.
 func (m Master) String() string { return fmt.Sprintf("%d@%s", m.ID, m.Addr) }
+
+// PeerTLS reports whether nodes talk to each other by mutual TLS.
+func (c *Config) PeerTLS() bool { return c.PeerTLSCert != "" }
 
 // HasRole reports whether the node has the role.
 func (c *Config) HasRole(r Role) bool { return slices.Contains(c.Roles, r) }

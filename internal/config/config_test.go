@@ -128,6 +128,8 @@ func TestMistakesSayWhereAndWhat(t *testing.T) {
 		{name: "no master", flags: map[string]string{"roles": "broker"}, want: []string{"--masters"}},
 		{name: "timeouts", flags: map[string]string{"group-max-session-timeout": "1s"}, want: []string{"below group-min", "group-consumer-session-timeout"}},
 		{name: "heartbeats", flags: map[string]string{"group-consumer-session-timeout": "4s"}, want: []string{"above group-consumer-heartbeat-interval"}},
+		{name: "disk", flags: map[string]string{"disk-slow-after": "50ms", "disk-hung-after": "500ms"}, want: []string{"disk-slow-after (50ms) is below 100ms", "disk-hung-after (500ms) is below 1s"}},
+		{name: "hung disk", flags: map[string]string{"disk-slow-after": "10s", "disk-hung-after": "10s"}, want: []string{"must be above disk-slow-after"}},
 		{name: "memory", flags: map[string]string{"request-memory": "1MiB"}, want: []string{"below max-frame-size"}},
 		{name: "wal file", flags: map[string]string{"wal-file-size": "64MiB"}, want: []string{"max-frame-size"}},
 		{name: "wildcard", flags: map[string]string{"kafka": "0.0.0.0:9092", "insecure": "true"}, want: []string{"--advertise-kafka HOST:9092"}},

@@ -29,10 +29,16 @@ func (c *Config) validate(ctx context.Context, resolve lookup) []error {
 	}
 	if !c.Insecure {
 		for _, l := range []struct{ name, addr string }{{"kafka", c.Kafka}, {"http", c.HTTP}, {"peer", c.Peer}} {
+			if l.name == "peer" && c.PeerTLS() {
+				continue
+			}
 			if err := requireLoopback(ctx, l.name, l.addr, resolve); err != nil {
 				problems = append(problems, err)
 			}
 		}
+	}
+	if some := c.PeerTLSCert != ""; some != (c.PeerTLSKey != "") || some != (c.PeerTLSCA != "") {
+		bad("peer-tls-cert, peer-tls-key and peer-tls-ca go together: give all three, or none for plaintext between nodes")
 	}
 	if host, port, err := net.SplitHostPort(c.Kafka); err == nil && isWildcard(host) && c.AdvertiseKafka == "" {
 		bad("kafka listens on every address (%s), so clients must be told which to connect to: give --advertise-kafka HOST:%s", c.Kafka, port)
@@ -49,11 +55,34 @@ func (c *Config) validate(ctx context.Context, resolve lookup) []error {
 	if c.WALFileBytes < c.MaxFrameBytes+mib {
 		bad("wal-file-size (%s) must be at least 1MiB above max-frame-size (%s), since a batch never spans two files", FormatSize(c.WALFileBytes), FormatSize(c.MaxFrameBytes))
 	}
+	problems = append(problems, c.validateDisk()...)
 	if c.HasRole(RoleMaster) && len(c.Masters) > 0 && !c.lists(c.Masters) {
 		bad("node-id %d has the role master but masters (%s) does not list it", c.NodeID, joinComma(c.Masters))
 	}
 	if !c.HasRole(RoleMaster) && len(c.Masters) == 0 {
 		bad("a node without the role master needs --masters ID@HOST:PORT to find one")
+	}
+	return problems
+}
+
+// What a disk may take at least: shorter waits are no sign of anything.
+const (
+	minDiskSlow = 100 * time.Millisecond
+	minDiskHung = time.Second
+)
+
+func (c *Config) validateDisk() []error {
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	slow, hung := c.DiskSlowAfter, c.DiskHungAfter
+	if slow != 0 && slow < minDiskSlow {
+		bad("disk-slow-after (%s) is below %s; 0 switches it off", FormatDuration(slow), FormatDuration(minDiskSlow))
+	}
+	if hung != 0 && hung < minDiskHung {
+		bad("disk-hung-after (%s) is below %s; 0 switches it off", FormatDuration(hung), FormatDuration(minDiskHung))
+	}
+	if slow != 0 && hung != 0 && hung <= slow {
+		bad("disk-hung-after (%s) must be above disk-slow-after (%s): the node would end before it could hand over", FormatDuration(hung), FormatDuration(slow))
 	}
 	return problems
 }

@@ -24,6 +24,12 @@ type Partition interface {
 	// high watermark is no error.
 	Read(req broker.ReadRequest) (broker.ReadResult, error)
 	Bounds() (broker.Bounds, error)
+	// Followers are the other nodes whose replicas keep up, if this one leads.
+	Followers() []record.NodeID
+	// CatchUp has this replica, which does not lead, become as new as its leader is.
+	// done is called once, from any goroutine, and must not block; stop says that
+	// nobody waits any more. Read with CaughtUp serves then.
+	CatchUp(epoch record.Epoch, done func(error)) (stop func())
 	// Watch registers w until stop is called.
 	Watch(w broker.Watcher) (stop func())
 	// Lookup gives the calls that are not on the data path.

@@ -68,6 +68,8 @@ type Calls interface {
 	// Produced counts what was acknowledged, Fetched bytes of batches sent.
 	Produced(records, bytes int)
 	Fetched(bytes int)
+	// Followed counts partitions of fetches that a follower answered.
+	Followed(partitions int)
 }
 
 const (
@@ -131,3 +133,4 @@ func (noCalls) Request(string, time.Duration) {}
 func (noCalls) Error(string, string)          {}
 func (noCalls) Produced(int, int)             {}
 func (noCalls) Fetched(int)                   {}
+func (noCalls) Followed(int)                  {}

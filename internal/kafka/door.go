@@ -60,6 +60,7 @@ type client struct {
 	software, version string
 
 	sessions sessions
+	away     sentAway
 }
 
 // Backend is what the door calls. All are needed.

@@ -147,6 +147,11 @@ type fakePartition struct {
 	given    int    // reads that had a Release
 	confirms int
 	confirm  error // of Confirm
+	// follows: it does not lead, and serves who has caught up. caught are those who
+	// wait for that.
+	follows   bool
+	caught    []func(error)
+	followers []record.NodeID
 }
 
 func newFakePartition() *fakePartition {
@@ -220,10 +225,13 @@ func (p *fakePartition) Read(req broker.ReadRequest) (broker.ReadResult, error) 
 	if p.err != nil {
 		return broker.ReadResult{}, p.err
 	}
+	if p.follows && !req.CaughtUp {
+		return broker.ReadResult{}, broker.ErrNotLeader
+	}
 	if req.Offset < p.start || req.Offset > p.end {
 		return broker.ReadResult{}, broker.ErrOutOfRange
 	}
-	r := broker.ReadResult{Bounds: p.bounds()}
+	r := broker.ReadResult{Bounds: p.bounds(), Followed: p.follows}
 	for _, b := range p.batches {
 		h, _ := record.ParseHeader(b)
 		if h.NextOffset() <= req.Offset {
@@ -245,6 +253,42 @@ func (p *fakePartition) Bounds() (broker.Bounds, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bounds(), p.err
+}
+
+func (p *fakePartition) Followers() []record.NodeID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.followers
+}
+
+func (p *fakePartition) CatchUp(_ record.Epoch, done func(error)) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.caught)
+	p.caught = append(p.caught, done)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if n < len(p.caught) {
+			p.caught[n] = nil
+		}
+	}
+}
+
+// catchUp answers those who wait for a follower, and says how many did.
+func (p *fakePartition) catchUp(err error) int {
+	p.mu.Lock()
+	waiting := p.caught
+	p.caught = nil
+	p.mu.Unlock()
+	n := 0
+	for _, done := range waiting {
+		if done != nil {
+			done(err)
+			n++
+		}
+	}
+	return n
 }
 
 func (p *fakePartition) Watch(w broker.Watcher) func() {

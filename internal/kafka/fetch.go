@@ -2,9 +2,9 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/tube-mq/tube/internal/broker"
@@ -16,7 +16,7 @@ import (
 func (d *Door) fetch(ctx context.Context, c *client, r kmsg.Request) kmsg.Response {
 	req := r.(*kmsg.FetchRequest)
 	f := &fetching{
-		door: d, req: req, byID: req.Version >= 13, began: time.Now(),
+		door: d, client: c, req: req, byID: req.Version >= 13, began: time.Now(), near: d.nearby(req.Rack),
 		maxBytes: min(int(max(req.MaxBytes, 1)), d.cfg.MaxFetchBytes),
 	}
 	f.resp.Version = req.Version
@@ -42,6 +42,7 @@ func (d *Door) fetch(ctx context.Context, c *client, r kmsg.Request) kmsg.Respon
 		f.resp.SessionID = f.session.id
 	}
 	f.run(ctx)
+	f.uncatch()
 	return f.finish()
 }
 
@@ -58,6 +59,7 @@ func (d *Door) rotated(all []*interest) []*interest {
 // fetching is one fetch under way.
 type fetching struct {
 	door    *Door
+	client  *client
 	req     *kmsg.FetchRequest
 	byID    bool
 	began   time.Time
@@ -77,6 +79,12 @@ type fetching struct {
 	unserved, served []*interest
 	news             []*interest // those with a part in the response
 
+	near nearby
+	// catching are served by followers here, in the order in which these were asked
+	// to catch up. waiting of them have not; those before first have.
+	catching       []*interest
+	waiting, first int
+
 	resp fetchResponse
 }
 
@@ -84,19 +92,30 @@ type fetching struct {
 func (f *fetching) run(ctx context.Context) {
 	wait := min(time.Duration(f.req.MaxWaitMillis)*time.Millisecond, f.door.cfg.MaxFetchWait)
 	f.pass()
-	if f.enough() || wait <= 0 {
+	if f.waiting == 0 && (f.enough() || wait <= 0) {
 		return
 	}
-	timer := time.NewTimer(wait - time.Since(f.began))
+	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for !f.enough() {
+	for f.waiting > 0 || !f.enough() {
+		// A follower that has yet to catch up is waited for, whatever the client's wait:
+		// every partition that it asked for must be answered.
+		until := f.began.Add(wait)
+		if f.waiting > 0 {
+			until = f.nextExpiry()
+		}
+		timer.Reset(time.Until(until))
 		f.watchRead()
 		select {
 		case <-f.set.called:
 			f.pass()
 		case <-timer.C:
-			return
+			if f.waiting == 0 {
+				return
+			}
+			f.expire(time.Now())
 		case <-ctx.Done():
+			f.expire(time.Now().Add(followTimeout))
 			return
 		}
 	}
@@ -148,17 +167,24 @@ func (f *fetching) look(i *interest, limit int) {
 		i.got.drop()
 	}
 	p, unread := f.read(i, limit)
-	if p.code == 0 && p.sizeBytes == 0 && !unread && i.watch() {
+	if p != nil && p.code == 0 && p.preferred < 0 && p.sizeBytes == 0 && !unread && i.watch() {
 		// What came between the read and the watch did not call.
 		p, unread = f.read(i, limit)
 	}
+	if p != nil {
+		f.settle(i, p, unread)
+	}
+}
+
+// settle makes p the partition's part of the response, if there is something to tell.
+func (f *fetching) settle(i *interest, p *fetchedPartition, unread bool) {
 	f.bytes += p.sizeBytes
 	switch {
 	case p.code != 0:
 		f.must = true
 		i.forget()
 		f.served = append(f.served, i)
-	case p.divergingEpoch != -1 || p.divergingEnd != -1:
+	case p.preferred >= 0 || p.divergingEpoch != -1 || p.divergingEnd != -1:
 		f.must = true
 		f.served = append(f.served, i)
 	case unread:
@@ -174,14 +200,23 @@ func (f *fetching) look(i *interest, limit int) {
 	i.got = p
 }
 
-// read asks a partition for what fits. unread: there is more, but no room for it.
-func (f *fetching) read(i *interest, limit int) (p *fetchedPartition, unread bool) {
-	p = &fetchedPartition{
+// part is a partition's part of the response, empty.
+func (f *fetching) part(i *interest) *fetchedPartition {
+	return &fetchedPartition{
 		number: i.number, committed: f.req.IsolationLevel == 1,
-		divergingEpoch: -1, divergingEnd: -1, leader: -1, leaderEpoch: -1,
+		divergingEpoch: -1, divergingEnd: -1, leader: -1, leaderEpoch: -1, preferred: -1,
 	}
+}
+
+// read asks a partition for what fits. unread: there is more, but no room for it.
+// nil: it is a follower that has yet to catch up, and calls then.
+func (f *fetching) read(i *interest, limit int) (p *fetchedPartition, unread bool) {
+	p = f.part(i)
 	if err := i.find(f.door, f.byID); err != nil {
 		f.failed(i, p, err)
+		return p, false
+	}
+	if f.sendAway(i, p) {
 		return p, false
 	}
 	if diverged, err := f.diverged(i, p); diverged || err != nil {
@@ -190,14 +225,26 @@ func (f *fetching) read(i *interest, limit int) (p *fetchedPartition, unread boo
 		}
 		return p, false
 	}
+	caughtUp := f.caughtUp(i)
 	r, err := i.partition.Read(broker.ReadRequest{
 		Offset: i.offset, MaxBytes: max(0, min(i.maxBytes, limit-f.bytes)), MinOne: f.bytes == 0,
-		LeaderEpoch: i.epoch, Committed: p.committed,
+		LeaderEpoch: i.epoch, Committed: p.committed, CaughtUp: caughtUp,
 	})
+	if errors.Is(err, broker.ErrNotLeader) && f.near.follows && !caughtUp {
+		waiting, cannot := f.follow(i)
+		if waiting {
+			return nil, false
+		}
+		if cannot == nil {
+			return f.read(i, limit) // it had nothing to catch up with
+		}
+		err = cannot
+	}
 	if err != nil {
 		f.failed(i, p, err)
 		return p, false
 	}
+	p.followed = r.Followed
 	p.bounds, p.aborted, p.parts, p.sizeBytes, p.release = r.Bounds, r.Aborted, r.Parts, r.SizeBytes, r.Release
 	end := r.Bounds.HighWatermark
 	if p.committed {
@@ -231,12 +278,7 @@ func (f *fetching) failed(i *interest, p *fetchedPartition, err error) {
 		f.door.cfg.Logger.Error("a partition could not be read", "topic", i.name, "id", i.topic, "partition", i.number, "err", err)
 	}
 	f.door.cfg.Calls.Error("Fetch", errorName(p.code))
-	if f.req.Version < 12 || p.code != kerr.NotLeaderForPartition.Code && p.code != kerr.FencedLeaderEpoch.Code {
-		return
-	}
-	if topic, _ := groupTopic(f.door.image(), f.byID, i.topic, i.name); topic != nil {
-		p.leader, p.leaderEpoch = f.door.partitions.Leader(topic.ID, i.number)
-	}
+	f.leaderHint(i, p)
 }
 
 // finish makes the response of what was found.
@@ -247,12 +289,16 @@ func (f *fetching) finish() *fetchResponse {
 	}
 	at := map[interestKey]int{}
 	leaders := map[int32]bool{}
+	followed := 0
 	for _, i := range inOrder {
 		p := i.got
 		i.got = nil
 		i.told = told{once: p.code == 0, bounds: p.bounds}
 		if f.session == nil {
 			i.forget()
+		}
+		if p.followed {
+			followed++
 		}
 		if p.leader >= 0 && f.req.Version >= 16 {
 			leaders[int32(p.leader)] = true
@@ -276,6 +322,9 @@ func (f *fetching) finish() *fetchResponse {
 	}
 	bytes, d := f.granted, f.door
 	d.cfg.Calls.Fetched(bytes)
+	if followed > 0 {
+		d.cfg.Calls.Followed(followed)
+	}
 	f.resp.given = func() { d.budgets.returnFetchShare(bytes) }
 	return &f.resp
 }

@@ -42,6 +42,9 @@ type fetchedPartition struct {
 	divergingEnd   record.Offset
 	leader         record.NodeID // −1 unless the client should look elsewhere
 	leaderEpoch    record.Epoch
+	// preferred is the node to read from instead, v11+; −1: this one.
+	preferred record.NodeID
+	followed  bool // a follower answers
 }
 
 func (r *fetchResponse) release() {
@@ -198,7 +201,7 @@ func (e *fetchEncoder) partition(p *fetchedPartition) {
 		e.nullArray()
 	}
 	if e.version >= 11 {
-		e.int32(-1) // read here, not from another replica
+		e.int32(int32(p.preferred))
 	}
 	e.arrayLen(p.sizeBytes) // never null, as some clients want it
 	if p.sizeBytes > 0 {

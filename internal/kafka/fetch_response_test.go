@@ -31,7 +31,7 @@ func kmsgOf(r *fetchResponse) *kmsg.FetchResponse {
 				ka.ProducerID, ka.FirstOffset = int64(a.ProducerID), int64(a.FirstOffset)
 				kp.AbortedTransactions = append(kp.AbortedTransactions, ka)
 			}
-			kp.PreferredReadReplica, kp.RecordBatches = -1, []byte{}
+			kp.PreferredReadReplica, kp.RecordBatches = int32(p.preferred), []byte{}
 			for _, b := range p.parts {
 				kp.RecordBatches = append(kp.RecordBatches, b...)
 			}
@@ -51,13 +51,16 @@ func randomFetchResponse(r *rand.Rand, version int16) *fetchResponse {
 			p := &fetchedPartition{
 				number: record.Partition(r.IntN(1000)), code: int16(r.IntN(100)),
 				bounds:         broker.Bounds{HighWatermark: record.Offset(r.Int64()), LastStable: record.Offset(r.Int64()), LogStart: record.Offset(r.Int64())},
-				divergingEpoch: -1, divergingEnd: -1, leader: -1, leaderEpoch: -1, committed: r.IntN(2) == 0,
+				divergingEpoch: -1, divergingEnd: -1, leader: -1, leaderEpoch: -1, preferred: -1, committed: r.IntN(2) == 0,
 			}
 			if r.IntN(3) == 0 {
 				p.divergingEpoch, p.divergingEnd = 3, 99
 			}
 			if r.IntN(3) == 0 {
 				p.leader, p.leaderEpoch = 2, 7
+			}
+			if version >= 11 && r.IntN(3) == 0 {
+				p.preferred = 4
 			}
 			for range r.IntN(3) {
 				p.parts = append(p.parts, bytes.Repeat([]byte{byte(r.Int())}, 1+r.IntN(300)))

@@ -26,6 +26,7 @@ type interest struct {
 	stop      func()    // ends the watch; nil: not watched
 	told      told
 	got       *fetchedPartition // for the present response; nil: nothing
+	catch     *catching         // of the present fetch; nil: no follower was asked
 
 	// queued: it stands in set.ready. Guarded by set.mu.
 	queued bool

@@ -17,7 +17,7 @@ func (p *planner) transfers() []Action {
 		if !ok || p.Tried(pl.TopicPartition) {
 			continue
 		}
-		if n := p.Image.Nodes[from]; n == nil || n.Drain || p.Sick[from] {
+		if n := p.Image.Nodes[from]; n == nil || n.Drain || p.sick(from) && p.wellWithout(pl, from) {
 			if to, ok := p.heir(pl, from); ok {
 				away = append(away, TransferLeader{pl.TopicPartition, from, to})
 			}
@@ -32,6 +32,19 @@ func (p *planner) transfers() []Action {
 	}
 	out := append(away, back...)
 	return out[:min(len(out), p.Config.MaxTransfers)]
+}
+
+// wellWithout reports whether most of a partition's replicas are on other nodes
+// that are well. Else its leader, though sick, is needed for whatever is decided,
+// and nothing is gained by another.
+func (p *planner) wellWithout(pl *placed, node record.NodeID) bool {
+	n := 0
+	for _, r := range pl.Replicas {
+		if r.Node != node && !r.Lost && p.Alive[r.Node].Alive && !p.sick(r.Node) {
+			n++
+		}
+	}
+	return 2*n > len(pl.Replicas)
 }
 
 // owed are the nodes that lead too few of the partitions they are preferred for.
@@ -59,7 +72,7 @@ func (p *planner) owed() map[record.NodeID]bool {
 // heard of for so long.
 func (p *planner) mayLead(pl *placed, r meta.Replica, heardFor time.Duration) bool {
 	n, seen := p.Image.Nodes[r.Node], p.Alive[r.Node]
-	return !r.Lost && n != nil && p.mayTake(n) && !p.Sick[r.Node] && p.Now.Sub(seen.Since) >= heardFor && !p.Behind(pl.TopicPartition, r.Node)
+	return !r.Lost && n != nil && p.mayTake(n) && !p.sick(r.Node) && p.Now.Sub(seen.Since) >= heardFor && !p.Behind(pl.TopicPartition, r.Node)
 }
 
 // heir is who leads next when a leader has to go: the first in the order of

@@ -16,8 +16,9 @@ const preferredFactor = 3
 
 // Place chooses nodes for n new partitions with factor replicas each (−1: the
 // default): spread over zones first, then to the nodes with the fewest replicas,
-// preferred leaders likewise. Brokers that drain take none; those that are down
-// only if there are not enough others, and never half of a partition or more.
+// preferred leaders likewise. Brokers that drain take none; those that are sick, as
+// their disk is slow, only if there are not enough others, and so those that are
+// down, but those never half of a partition or more.
 // It depends on the image and the seed alone: the seed decides between equals.
 func Place(im *meta.Image, n, factor int, seed uint64) ([][]record.NodeID, error) {
 	f := newFleet(im, seed, stays)
@@ -160,7 +161,7 @@ func (f *fleet) best(taken []record.NodeID, zones map[string]int) *load {
 
 func compareLoads(a, b *load, zones map[string]int) int {
 	return cmp.Or(
-		cmp.Compare(downLast(a), downLast(b)),
+		cmp.Compare(unfit(a), unfit(b)),
 		cmp.Compare(zones[a.node.Zone], zones[b.node.Zone]),
 		// The mean of each zone, so that zones with the same number of nodes stay even.
 		cmp.Compare(a.zone.replicas*b.zone.nodes, b.zone.replicas*a.zone.nodes),
@@ -170,8 +171,13 @@ func compareLoads(a, b *load, zones map[string]int) int {
 	)
 }
 
-func downLast(l *load) int {
-	if l.node.State == meta.NodeDown {
+// unfit says who comes last: nodes that are sick, and behind them those that are
+// down. Neither is given leaders.
+func unfit(l *load) int {
+	switch {
+	case l.node.State == meta.NodeDown:
+		return 2
+	case l.node.Sick != "":
 		return 1
 	}
 	return 0
@@ -188,7 +194,7 @@ func (f *fleet) placeOne(factor int) []record.NodeID {
 		zones[l.node.Zone]++
 		nodes = append(nodes, l.node.ID)
 		l.take(1)
-		if first := f.byID[nodes[lead]]; downLast(l) == 0 && l.leaders < first.leaders {
+		if first := f.byID[nodes[lead]]; unfit(l) == 0 && l.leaders < first.leaders {
 			lead = i
 		}
 	}
@@ -243,7 +249,7 @@ func (f *fleet) leaderPath(start *load, partitions [][]record.NodeID, led map[re
 		for _, p := range led[steps[at].node] {
 			for place, n := range partitions[p] {
 				l := f.byID[n]
-				if l == nil || seen[n] || downLast(l) != 0 {
+				if l == nil || seen[n] || unfit(l) != 0 {
 					continue
 				}
 				seen[n] = true

@@ -97,6 +97,28 @@ func TestReplicasGoToBrokersThatAreUp(t *testing.T) {
 	wantErr(t, err, meta.ErrInvalidReplicas)
 }
 
+// A sick node takes what the others cannot, before one that is down does, and is
+// nobody's preferred leader.
+func TestReplicasGoToSickBrokersLast(t *testing.T) {
+	c := newLog(t, "", "", "", "")
+	c.apply(t, meta.SetNodeSick(time.UnixMilli(2), 1, "slow disk"))
+	got, err := Place(c.image(), 8, 3, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if replicas, _ := spread(got); replicas[1] != 0 {
+		t.Fatalf("replicas are on %v; node 1 is sick", replicas)
+	}
+	c.apply(t, meta.SetNodeState(time.UnixMilli(2), 2, meta.NodeDown))
+	got, err = Place(c.image(), 8, 3, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if replicas, leaders := spread(got); replicas[1] != 8 || leaders[1] != 0 {
+		t.Fatalf("replicas are on %v, leaders %v; node 1 is sick, node 2 down", replicas, leaders)
+	}
+}
+
 func TestReplicationFactorHasLimitsAndADefault(t *testing.T) {
 	for zones, want := range map[int]int{1: 1, 2: 2, 3: 3, 5: 3} {
 		got, err := Place(newLog(t, make([]string, zones)...).image(), 1, -1, 1)

@@ -53,8 +53,9 @@ type View struct {
 	// Leads says who leads a partition; one that is missing has no leader that
 	// anybody knows of.
 	Leads map[record.TopicPartition]record.NodeID
-	// Sick are nodes that should lead nothing, for example as their disk is slow.
-	Sick map[record.NodeID]bool
+	// Sick are nodes that should lead nothing, and why, for example as their disk
+	// is slow: as they say themselves.
+	Sick map[record.NodeID]string
 	// Behind reports whether a partition's replica on a node lacks too much to
 	// take the lead; nil: none does.
 	Behind func(record.TopicPartition, record.NodeID) bool
@@ -67,13 +68,19 @@ type View struct {
 	Config PlannerConfig
 }
 
-// Action is what a plan asks for: SetState, Reassign or TransferLeader.
+// Action is what a plan asks for: SetState, SetSick, Reassign or TransferLeader.
 type Action interface{ action() }
 
 // SetState is a command of the meta log: see meta.SetNodeState.
 type SetState struct {
 	Node  record.NodeID
 	State meta.NodeState // up or down
+}
+
+// SetSick is a command of the meta log: see meta.SetNodeSick.
+type SetSick struct {
+	Node record.NodeID
+	Why  string // empty: it is well
 }
 
 // Reassign is a command of the meta log: see meta.Reassign.
@@ -86,6 +93,7 @@ type TransferLeader struct {
 }
 
 func (SetState) action()       {}
+func (SetSick) action()        {}
 func (Reassign) action()       {}
 func (TransferLeader) action() {}
 
@@ -100,6 +108,7 @@ func Plan(v View) []Action {
 	p := newPlanner(v)
 	var out []Action
 	out = append(out, p.states()...)
+	out = append(out, p.health()...)
 	if 2*p.heard > len(v.Image.Nodes) {
 		out = append(out, p.moves()...)
 		out = append(out, p.transfers()...)
@@ -194,6 +203,19 @@ func (p *planner) states() []Action {
 	}
 	return out
 }
+
+// health notes who is sick and who is well again, of those that are heard of.
+func (p *planner) health() []Action {
+	var out []Action
+	for _, id := range sortedNodes(p.Image) {
+		if p.Alive[id].Alive && p.sick(id) != (p.Image.Nodes[id].Sick != "") {
+			out = append(out, SetSick{id, p.Sick[id]})
+		}
+	}
+	return out
+}
+
+func (p *planner) sick(id record.NodeID) bool { return p.Sick[id] != "" }
 
 func sortedNodes(im *meta.Image) []record.NodeID {
 	ids := make([]record.NodeID, 0, len(im.Nodes))

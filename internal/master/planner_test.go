@@ -2,6 +2,7 @@ package master
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -304,7 +305,9 @@ func TestSickNodesGiveUpTheirLeaders(t *testing.T) {
 	c.topic("a", 9, 3)
 	c.settle()
 	v := c.view()
-	v.Sick = map[record.NodeID]bool{1: true}
+	v.Sick = map[record.NodeID]string{1: "slow disk"}
+	c.log.apply(t, meta.SetNodeSick(c.now, 1, "slow disk"))
+	v.Image = c.log.image()
 	led := c.ledBy(1)
 	plan := Plan(v)
 	if len(plan) != led || led == 0 {
@@ -331,14 +334,77 @@ func TestALeaderIsSucceededByWhoStays(t *testing.T) {
 	r := c.log.image().Partition(tp).Replicas
 	c.leads[tp] = r[0].Node
 	c.log.apply(t, meta.Reassign(c.now, []meta.Move{{TopicPartition: tp, Nodes: []record.NodeID{r[0].Node, r[2].Node, free(r)}}}, 0))
-	v := c.view()
-	v.Sick = map[record.NodeID]bool{r[0].Node: true}
-	if plan := Plan(v); len(plan) != 1 || plan[0] != (TransferLeader{tp, r[0].Node, r[2].Node}) {
-		t.Fatalf("%+v, of %v", plan, r)
+	c.log.apply(t, meta.DrainNode(c.now, r[0].Node, true))
+	if got := transfers(Plan(c.view())); len(got) != 1 || got[0] != (TransferLeader{tp, r[0].Node, r[2].Node}) {
+		t.Fatalf("%+v, of %v", got, r)
 	}
 	c.kill(r[2].Node)
-	if plan := Plan(v); len(plan) != 1 || plan[0] != (TransferLeader{tp, r[0].Node, r[1].Node}) {
-		t.Fatalf("%+v, of %v, and the third is dead", plan, r)
+	if got := transfers(Plan(c.view())); len(got) != 1 || got[0] != (TransferLeader{tp, r[0].Node, r[1].Node}) {
+		t.Fatalf("%+v, of %v, and the third is dead", got, r)
+	}
+}
+
+func transfers(plan []Action) (out []TransferLeader) {
+	for _, a := range plan {
+		if t, ok := a.(TransferLeader); ok {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// What nodes say of themselves is noted once, both ways; of one that is not heard
+// of nothing new is known.
+func TestSickNodesAreNotedBothWays(t *testing.T) {
+	c := newCluster(t, 1, "", "", "")
+	c.settle()
+	v := c.view()
+	v.Sick = map[record.NodeID]string{2: "slow disk"}
+	note := func(want ...Action) {
+		t.Helper()
+		v.Image = c.log.image()
+		if plan := Plan(v); !slices.Equal(plan, want) {
+			t.Fatalf("plan %+v, want %+v", plan, want)
+		}
+	}
+	note(SetSick{2, "slow disk"})
+	c.log.apply(t, meta.SetNodeSick(c.now, 2, "slow disk"))
+	note()
+	if got := Problems(v); !slices.Contains(got, "node 2 is sick and leads only what no other node can: slow disk") {
+		t.Fatalf("problems: %q", got)
+	}
+	v.Sick = nil
+	v.Alive = maps.Clone(v.Alive)
+	v.Alive[2] = Seen{Since: c.now}
+	note()
+	v.Alive[2] = Seen{Alive: true, Since: c.now}
+	note(SetSick{2, ""})
+}
+
+// A sick node that is needed for every majority keeps what it leads.
+func TestASickNodeThatIsNeededKeepsItsLeaders(t *testing.T) {
+	c := newCluster(t, 1, "", "", "")
+	c.topic("a", 6, 2)
+	c.topic("b", 9, 3)
+	c.each(func(tp record.TopicPartition, p *meta.Placement) { c.leads[tp] = p.Replicas[0].Node })
+	v := c.view()
+	v.Sick = map[record.NodeID]string{1: "slow disk"}
+	c.log.apply(t, meta.SetNodeSick(c.now, 1, "slow disk"))
+	v.Image = c.log.image()
+	got := transfers(Plan(v))
+	if len(got) == 0 {
+		t.Fatal("no leader is moved")
+	}
+	for _, tr := range got {
+		if n := len(v.Image.Partition(tr.TopicPartition).Replicas); n != 3 {
+			t.Fatalf("a partition with %d replicas shall do without the sick one: %+v", n, tr)
+		}
+	}
+	v.Sick[2] = "slow disk"
+	c.log.apply(t, meta.SetNodeSick(c.now, 2, "slow disk"))
+	v.Image = c.log.image()
+	if got := transfers(Plan(v)); len(got) != 0 {
+		t.Fatalf("most nodes are sick, and leaders move: %+v", got)
 	}
 }
 

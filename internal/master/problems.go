@@ -102,8 +102,8 @@ func (p *planner) nodeProblems() []string {
 		} else if _, ok := p.Alive[id]; ok && !seen.Alive {
 			out = append(out, fmt.Sprintf("node %d is not heard of for %s", id, p.Now.Sub(seen.Since).Round(time.Second)))
 		}
-		if p.Sick[id] {
-			out = append(out, fmt.Sprintf("node %d is unwell and gives up its leaders", id))
+		if p.sick(id) {
+			out = append(out, fmt.Sprintf("node %d is sick and leads only what no other node can: %s", id, p.Sick[id]))
 		}
 		if n.Drain && left[id] > 0 {
 			out = append(out, p.drainProblem(id, left[id]))

@@ -30,6 +30,12 @@ func SetNodeState(now time.Time, id record.NodeID, s NodeState) []byte {
 	return encode(now, &metapb.Command{Kind: &metapb.Command_SetNodeState{SetNodeState: &metapb.SetNodeState{Node: int32(id), State: string(s)}}})
 }
 
+// SetNodeSick notes why a node should not lead, at most MaxSick bytes; empty: it
+// is well.
+func SetNodeSick(now time.Time, id record.NodeID, why string) []byte {
+	return encode(now, &metapb.Command{Kind: &metapb.Command_SetNodeSick{SetNodeSick: &metapb.SetNodeSick{Node: int32(id), Why: why}}})
+}
+
 // DrainNode starts or ends the moving of everything away from a node.
 func DrainNode(now time.Time, id record.NodeID, on bool) []byte {
 	return encode(now, &metapb.Command{Kind: &metapb.Command_DrainNode{DrainNode: &metapb.DrainNode{Node: int32(id), On: on}}})

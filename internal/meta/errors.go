@@ -19,13 +19,20 @@ var (
 	// ErrOldIncarnation: the data folder was replaced by another, or its node
 	// removed. What is in it may be older than what the cluster went on from.
 	ErrOldIncarnation = errors.New("the data folder is of the past")
+	// ErrOlderCopy: the data folder is an older copy of the one that the node had last. It
+	// has forgotten votes and entries that it answered for.
+	ErrOlderCopy = errors.New("this is an older copy of the data folder")
 	// ErrNodeNeeded: a node cannot be removed as something depends on it.
 	ErrNodeNeeded       = errors.New("the node is needed")
 	ErrUnknownPartition = errors.New("unknown partition")
 	// ErrNotMoving: there is no change of replicas under way, or not that one.
 	ErrNotMoving = errors.New("no such change of replicas is under way")
 	// ErrNoSurvivor: that node has no replica to go on from.
-	ErrNoSurvivor = errors.New("the node has no replica of the partition")
+	ErrNoSurvivor       = errors.New("the node has no replica of the partition")
+	ErrQueueGroupExists = errors.New("queue group already exists")
+	ErrInvalidQueueName = errors.New("invalid queue group name")
+	// ErrTooManyQueueGroups: MaxQueueGroups are there.
+	ErrTooManyQueueGroups = errors.New("too many queue groups")
 	// ErrUnknownCommand: written by a newer version. The replica must stop.
 	ErrUnknownCommand = errors.New("unknown command")
 	// ErrSnapshot: a snapshot that does not decode.

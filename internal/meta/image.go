@@ -2,10 +2,12 @@ package meta
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 )
 
@@ -20,6 +22,12 @@ type Image struct {
 	Nodes     map[record.NodeID]*Node
 	// Defaults are settings that hold for every topic that does not override them.
 	Defaults map[string]string
+	// QueueGroups by name.
+	QueueGroups   map[string]*QueueGroup
+	queuesByTopic map[record.TopicID][]*QueueGroup // by id
+	// LastQueueGroup is the id that was given last. What has an id up to this one and
+	// is not in QueueGroups was deleted.
+	LastQueueGroup queue.GroupID
 	// Founders are the masters that the cluster began with: the first voters.
 	Founders []Founder
 	// Controller is the node whose master is active, −1 if none is known. It is
@@ -140,6 +148,24 @@ type Node struct {
 	Since       time.Time // of State
 	// Drain: everything shall move away from it, also while it is down.
 	Drain bool
+	// Sick is why it should not lead, for example as its disk is slow, as it said
+	// last; empty: it is well.
+	Sick string
+	// Starts counts the starts of its data folder that were registered, as the folder says.
+	// Run names the last one: the folder chooses it with the count.
+	Starts uint64
+	Run    string
+}
+
+// OlderCopy is why a data folder of this node is one that was put back, from a backup or
+// an image of its disk: the cluster has seen a later start of it, or another that was the
+// same by count. nil: it is not known to be. Error: ErrOlderCopy.
+func (n *Node) OlderCopy(incarnation string, starts uint64, run string) error {
+	if n.Incarnation != incarnation || starts > n.Starts || starts == n.Starts && run == n.Run {
+		return nil
+	}
+	return fmt.Errorf("%w of node %d: this would be its start %d, and the cluster has seen start %d; what the node answered for since is not in it: start the node with an empty data folder, and what it had is copied to it from the other nodes",
+		ErrOlderCopy, n.ID, starts, n.Starts)
 }
 
 // The roles of a node.

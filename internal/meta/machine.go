@@ -22,6 +22,8 @@ const (
 	MaxPartitions = 10_000
 	// MaxEvents that are kept.
 	MaxEvents = 10_000
+	// MaxQueueGroups of the cluster.
+	MaxQueueGroups = 10_000
 	// maxProducerIDs that one command may reserve.
 	maxProducerIDs = 1_000_000
 )
@@ -54,9 +56,10 @@ type Event struct {
 
 // Result is what a command did.
 type Result struct {
-	Topic           *Topic // created or changed
-	Node            *Node  // registered or changed
-	FirstProducerID int64  // of AllocateProducerIDs
+	Topic           *Topic      // created or changed
+	Node            *Node       // registered or changed
+	QueueGroup      *QueueGroup // created, changed or deleted
+	FirstProducerID int64       // of AllocateProducerIDs
 	// Items says for each partition of a command about many what became of it:
 	// nil or one of the sentinels. Those refused did not change.
 	Items []error
@@ -66,7 +69,8 @@ type Result struct {
 // New returns the metadata of a cluster that has no name yet.
 func New() *Machine {
 	return &Machine{
-		image:     &Image{Topics: map[record.TopicID]*Topic{}, ByName: map[string]*Topic{}, Nodes: map[record.NodeID]*Node{}, Defaults: map[string]string{}, Controller: -1},
+		image: &Image{Topics: map[record.TopicID]*Topic{}, ByName: map[string]*Topic{}, Nodes: map[record.NodeID]*Node{}, Defaults: map[string]string{},
+			QueueGroups: map[string]*QueueGroup{}, queuesByTopic: map[record.TopicID][]*QueueGroup{}, Controller: -1},
 		nextGroup: FirstPartitionGroup, nextReplica: FirstReplica, replaced: map[record.NodeID][]string{}, metrics: map[string]string{},
 	}
 }
@@ -92,6 +96,8 @@ func (m *Machine) Apply(index record.Index, data []byte) Result {
 		r = m.registerNode(&im, now, k.RegisterNode)
 	case *metapb.Command_SetNodeState:
 		r = m.setNodeState(&im, now, k.SetNodeState)
+	case *metapb.Command_SetNodeSick:
+		r = m.setNodeSick(&im, now, k.SetNodeSick)
 	case *metapb.Command_CreateTopic:
 		r = m.createTopic(&im, now, k.CreateTopic)
 	case *metapb.Command_DeleteTopic:
@@ -116,6 +122,14 @@ func (m *Machine) Apply(index record.Index, data []byte) Result {
 		r = m.unsafeRecover(&im, now, k.UnsafeRecover)
 	case *metapb.Command_RenewReplicas:
 		r = m.renewReplicas(&im, now, k.RenewReplicas)
+	case *metapb.Command_CreateQueueGroup:
+		r = m.createQueueGroup(&im, now, k.CreateQueueGroup)
+	case *metapb.Command_UpdateQueueGroup:
+		r = m.updateQueueGroup(&im, now, k.UpdateQueueGroup)
+	case *metapb.Command_DeleteQueueGroup:
+		r = m.deleteQueueGroup(&im, now, k.DeleteQueueGroup)
+	case *metapb.Command_PauseQueueGroup:
+		r = m.pauseQueueGroup(&im, now, k.PauseQueueGroup)
 	default:
 		return Result{Err: fmt.Errorf("entry %d: %w", index, ErrUnknownCommand)}
 	}

@@ -10,18 +10,25 @@ const MaxTopicNameBytes = 249
 
 // CheckTopicName enforces Kafka's rule: 1 to 249 of [a-zA-Z0-9._-], not "." or "..".
 func CheckTopicName(name string) error {
+	return checkName(name, ErrInvalidTopicName)
+}
+
+// CheckQueueName enforces the same rule for a queue group. Error: ErrInvalidQueueName.
+func CheckQueueName(name string) error { return checkName(name, ErrInvalidQueueName) }
+
+func checkName(name string, invalid error) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: it is empty", ErrInvalidTopicName)
+		return fmt.Errorf("%w: it is empty", invalid)
 	case name == "." || name == "..":
-		return fmt.Errorf("%w: it cannot be %q", ErrInvalidTopicName, name)
+		return fmt.Errorf("%w: it cannot be %q", invalid, name)
 	case len(name) > MaxTopicNameBytes:
-		return fmt.Errorf("%w: %d bytes long, %d are allowed", ErrInvalidTopicName, len(name), MaxTopicNameBytes)
+		return fmt.Errorf("%w: %d bytes long, %d are allowed", invalid, len(name), MaxTopicNameBytes)
 	}
 	for i := range len(name) {
 		c := name[i]
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-') {
-			return fmt.Errorf("%w: %q holds %q; allowed are letters, digits, '.', '_' and '-'", ErrInvalidTopicName, name, c)
+			return fmt.Errorf("%w: %q holds %q; allowed are letters, digits, '.', '_' and '-'", invalid, name, c)
 		}
 	}
 	return nil

@@ -58,6 +58,10 @@ func (m *Machine) registerNode(im *Image, now time.Time, c *metapb.RegisterNode)
 	case old == nil:
 		return m.addNode(im, now, n, c.GetReplace())
 	case old.Incarnation == n.Incarnation:
+		// A node that is alone knows no more than its own folder.
+		if err := old.OlderCopy(n.Incarnation, n.Starts, n.Run); err != nil && len(im.Nodes) > 1 {
+			return Result{Err: err}
+		}
 		return m.restartNode(im, now, old, n)
 	case !c.GetReplace():
 		return Result{Err: fmt.Errorf("%w: id %d belongs to another data folder, and this one is not empty", ErrNodeInUse, n.ID)}
@@ -75,7 +79,7 @@ func (im *Image) setNode(n *Node) {
 // addNode makes a node known. One that joins with an empty data folder never gets
 // a founder's replica id: that founder may have voted, and lost its disk since.
 func (m *Machine) addNode(im *Image, now time.Time, n *Node, empty bool) Result {
-	n.State, n.Since, n.Drain = NodeUp, now, false
+	n.State, n.Since, n.Drain, n.Sick = NodeUp, now, false, ""
 	n.MetaReplica = 0
 	if i := slices.IndexFunc(im.Founders, func(f Founder) bool { return f.Node == n.ID && !f.Taken }); i >= 0 {
 		im.Founders = slices.Clone(im.Founders)
@@ -104,6 +108,7 @@ func subject(n *Node) string { return fmt.Sprintf("node %d", n.ID) }
 
 func (m *Machine) restartNode(im *Image, now time.Time, old, n *Node) Result {
 	n.MetaReplica, n.Drain, n.State, n.Since = old.MetaReplica, old.Drain, NodeUp, old.Since
+	n.Sick = old.Sick // until the masters hear how it is
 	if n.MetaReplica == 0 {
 		n.MetaReplica = m.newReplica()
 	}
@@ -120,7 +125,7 @@ func (m *Machine) restartNode(im *Image, now time.Time, old, n *Node) Result {
 
 func (m *Machine) replaceNode(im *Image, now time.Time, old, n *Node) Result {
 	m.forget(old)
-	n.State, n.Since, n.Drain = NodeUp, now, old.Drain
+	n.State, n.Since, n.Drain, n.Sick = NodeUp, now, old.Drain, ""
 	if n.Drain {
 		n.State = NodeDraining
 	}
@@ -270,6 +275,30 @@ func (m *Machine) setNodeState(im *Image, now time.Time, c *metapb.SetNodeState)
 		return Result{Err: fmt.Errorf("%w: state %q", ErrInvalidNode, n.State)}
 	}
 	return m.changeState(im, now, old, &n)
+}
+
+// MaxSick bounds why a node is sick, in bytes.
+const MaxSick = 256
+
+func (m *Machine) setNodeSick(im *Image, now time.Time, c *metapb.SetNodeSick) Result {
+	old := im.Nodes[record.NodeID(c.GetNode())]
+	switch {
+	case old == nil:
+		return Result{Err: fmt.Errorf("%w: %d", ErrUnknownNode, c.GetNode())}
+	case len(c.GetWhy()) > MaxSick:
+		return Result{Err: fmt.Errorf("%w: %d bytes to say why it is sick", ErrInvalidNode, len(c.GetWhy()))}
+	case (old.Sick == "") == (c.GetWhy() == ""): // what it was first is told
+		return Result{Node: old}
+	}
+	n := *old
+	n.Sick = c.GetWhy()
+	im.setNode(&n)
+	if n.Sick == "" {
+		m.note(now, "node-well", subject(&n), "node %d is well again, and leads again", n.ID)
+	} else {
+		m.note(now, "node-sick", subject(&n), "node %d is sick and leads only what no other node can: %s", n.ID, n.Sick)
+	}
+	return Result{Node: &n}
 }
 
 func (m *Machine) drainNode(im *Image, now time.Time, c *metapb.DrainNode) Result {

@@ -22,6 +22,7 @@ import (
 //	bootstrap founders=(N:id,…)
 //	register node=N inc=I [roles=(master,broker)] [zone=Z] [replace]
 //	state node=N is=up|down|draining
+//	sick node=N why=TEXT, well node=N
 //	drain node=N, undrain node=N, remove node=N [force]
 //	create topic=T partitions=(1.2.3,2.3.1)
 //	reassign T/P=(nodes) … [cause=C] [throttle=N]
@@ -29,6 +30,10 @@ import (
 //	done T/P=(replica ids) …           T/P=target: what the placement says
 //	recover T/P survivor=N [nodes=(…)]
 //	nodes                              lists nodes
+//	delete topic=T
+//	queue-create queue=Q topic=T [dead=T2] [order=key] [attempts=N] [filter-bytes=N]
+//	queue-update queue=Q [version=V] (the same)      queue-pause, queue-resume, queue-delete queue=Q
+//	queues                             lists queue groups
 //	after D                            time passes
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -58,6 +63,8 @@ func (w *scripted) run(cmd string) {
 	switch cmd {
 	case "nodes":
 		w.nodes()
+	case "queues":
+		w.queues()
 	case "after":
 		d, err := time.ParseDuration(w.d.CmdArgs[0].Key)
 		if err != nil {
@@ -105,6 +112,8 @@ func (w *scripted) command(cmd string) []byte {
 		return RegisterNode(w.now, n)
 	case "state":
 		return SetNodeState(w.now, node, NodeState(w.word("is", "")))
+	case "sick", "well":
+		return SetNodeSick(w.now, node, w.word("why", ""))
 	case "drain", "undrain":
 		return DrainNode(w.now, node, cmd == "drain")
 	case "remove":
@@ -116,6 +125,11 @@ func (w *scripted) command(cmd string) []byte {
 			placement = append(placement, nodeIDs(strings.Split(p, ".")))
 		}
 		return CreateTopic(w.now, record.TopicID{w.topics}, w.word("topic", ""), placement, nil)
+	case "delete":
+		return DeleteTopic(w.now, w.partition(w.word("topic", "")+"/0").Topic)
+	}
+	if strings.HasPrefix(cmd, "queue-") {
+		return w.queue(cmd)
 	}
 	return w.move(cmd)
 }
@@ -178,6 +192,9 @@ func (w *scripted) nodes() {
 		drain := ""
 		if n.Drain {
 			drain = ", shall drain"
+		}
+		if n.Sick != "" {
+			drain += ", sick (" + n.Sick + ")"
 		}
 		fmt.Fprintf(&w.out, "node %d: %s%s since %s, incarnation %s, meta replica %s\n", id, n.State, drain, n.Since.Sub(now), n.Incarnation, replicaName(n.MetaReplica))
 		if im.MetaNode(n.MetaReplica) != n {

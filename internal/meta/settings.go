@@ -23,6 +23,7 @@ type TopicConfig struct {
 	MinInsyncReplicas  int
 	Durability         Durability
 	MemoryOnly         bool
+	DedupeWindow       time.Duration // how long message ids are remembered; 0: not at all
 }
 
 // Durability is when a produced batch is acknowledged.
@@ -109,6 +110,7 @@ var topicSettings = []TopicSetting{
 	number("segment.index.bytes", KindInt, 10<<20, 4, math.MaxInt32, "The index grows as it needs.", nil),
 	number("segment.jitter.ms", KindLong, 0, 0, math.MaxInt64, "Segments are closed when they are due.", nil),
 	number("segment.ms", KindLong, 604_800_000, 1, math.MaxInt64, "The age at which a segment is closed.", func(c *TopicConfig, v value) { c.SegmentAge = millis(v.n) }),
+	number("tube.dedupe.window", KindLong, 0, 0, 604_800_000, "For so long, in milliseconds, and at least until all queue groups are done with it, a message's id is remembered, and another message of the same id is not stored but answered with the first one's place. Ids come with the queue API or in the header `tube-message-id`. It costs memory for each id that is remembered. 0: ids are not looked at. So far it is kept and shown, and nothing looks at it.", func(c *TopicConfig, v value) { c.DedupeWindow = millis(v.n) }),
 	word("tube.durability", KindString, "When a batch is acknowledged. quorum-fsync: fsynced on a majority. quorum-memory: written, not synced, on a majority; a power cut of all of them may lose the last moments. none: written by the leader.", func(c *TopicConfig, v value) { c.Durability = Durability(v.s) }, string(QuorumFsync), string(QuorumMemory), string(NoDurability)),
 	word("tube.storage", KindString, "log: on disk. memory: batches are in memory only and gone after a restart; their offsets are not given again. Cannot be changed later.", func(c *TopicConfig, v value) { c.MemoryOnly = v.s == "memory" }, "log", "memory"),
 	word("unclean.leader.election.enable", KindBool, "A replica that lacks acknowledged batches is never elected.", nil, "false"),

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tube-mq/tube/internal/meta/metapb"
+	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 )
 
@@ -32,6 +33,7 @@ func (m *Machine) Snapshot() []byte {
 	for _, id := range ids {
 		s.Topics = append(s.Topics, topicToPB(im.Topics[id]))
 	}
+	s.QueueGroups, s.LastQueueGroup = queueGroupsToPB(im), uint64(im.LastQueueGroup)
 	for _, e := range m.kept() {
 		s.Events = append(s.Events, &metapb.Event{Seq: e.Seq, TimeMillis: e.Time.UnixMilli(), Kind: e.Kind, Subject: e.Subject, Text: e.Text})
 	}
@@ -93,6 +95,9 @@ func (m *Machine) Restore(b []byte) error {
 		}
 		im.Topics[t.ID], im.ByName[t.Name] = t, t
 		n.metrics[metricName(t.Name)] = t.Name
+	}
+	if err := im.restoreQueueGroups(s.GetQueueGroups(), queue.GroupID(s.GetLastQueueGroup())); err != nil {
+		return err
 	}
 	for _, e := range s.GetEvents() {
 		n.events = append(n.events, Event{e.GetSeq(), time.UnixMilli(e.GetTimeMillis()), e.GetKind(), e.GetSubject(), e.GetText()})

@@ -34,6 +34,9 @@ func fill(v reflect.Value, n *int64) {
 		v.SetInt(*n)
 	case reflect.Uint32, reflect.Uint64:
 		v.SetUint(uint64(*n))
+	case reflect.Float64:
+		v.SetFloat(float64(*n))
+	case reflect.Array: // an id, given by whoever asks
 	default:
 		panic(v.Type().String())
 	}
@@ -60,6 +63,10 @@ func TestSnapshotsHoldEveryField(t *testing.T) {
 	im.Nodes[node.ID], im.Founders = &node, []Founder{founder}
 	im.setTopic(topic)
 	m.metrics["t"] = "t"
+	var group QueueGroup
+	fill(reflect.ValueOf(&group).Elem(), &n)
+	group.Topic, im.LastQueueGroup = topic.ID, group.ID+1
+	im.setQueueGroup(&group)
 	m.replaced[7] = []string{"x", "y"}
 	m.replaced[3] = []string{"z"}
 	other := New()
@@ -81,6 +88,9 @@ func TestSnapshotsHoldEveryField(t *testing.T) {
 		"since":    func() { im.Nodes[node.ID].Since = now },
 		"drain":    func() { im.Nodes[node.ID].Drain = false },
 		"replaced": func() { m.replaced[3] = nil },
+		"queue":    func() { group.Settings.Retain = false },
+		"version":  func() { group.Version++ },
+		"last":     func() { im.LastQueueGroup++ },
 	} {
 		before := m.Digest()
 		change()
@@ -135,8 +145,13 @@ func TestImagesDoNotChange(t *testing.T) {
 	id := record.TopicID{1}
 	r.ok(CreateTopic(now, id, "t", [][]record.NodeID{{1, 2}, {2, 3}}, nil))
 	tp := record.TopicPartition{Topic: id}
+	r.ok(CreateTopic(now, record.TopicID{2}, "dead", one(1), nil))
+	group := r.ok(CreateQueueGroup(now, "q", id, queueSettings())).QueueGroup
 	for _, command := range [][]byte{
 		Reassign(now, []Move{{tp, []record.NodeID{1, 3}, CauseRequest}, {record.TopicPartition{Topic: id, Partition: 1}, []record.NodeID{3, 1}, CauseRequest}}, 5),
+		PauseQueueGroup(now, group.ID, true),
+		CreateQueueGroup(now, "q2", id, queueSettings()),
+		DeleteQueueGroup(now, group.ID),
 		SetNodeState(now, 3, NodeDown),
 		ReplaceNode(now, Node{ID: 3, Incarnation: "z", Kafka: "x:1"}),
 		CancelReassign(now, []record.TopicPartition{tp}),
@@ -145,11 +160,42 @@ func TestImagesDoNotChange(t *testing.T) {
 		UnsafeRecover(now, tp, 1, nil),
 	} {
 		held := r.m.Image()
-		was := fmt.Sprintf("%+v %+v %+v", *held.Topics[id], *held.Nodes[1], held.Founders)
+		text := func() string {
+			out := fmt.Sprintf("%+v %+v %+v", *held.Topics[id], *held.Nodes[1], held.Founders)
+			for _, g := range held.QueueGroupsOf(id) {
+				out += fmt.Sprintf(" %+v %v", *g, held.QueueGroup(g.Name) == g)
+			}
+			return out
+		}
+		was := text()
 		nodes := len(held.Nodes)
 		r.ok(command)
-		if is := fmt.Sprintf("%+v %+v %+v", *held.Topics[id], *held.Nodes[1], held.Founders); is != was || len(held.Nodes) != nodes {
+		if is := text(); is != was || len(held.Nodes) != nodes {
 			t.Fatalf("an image changed from\n%s\nto\n%s", was, is)
 		}
 	}
+}
+
+// A copy of a data folder that is put back is told from the folder by the starts that the
+// cluster has seen.
+func TestOlderCopiesOfAFolderAreRefused(t *testing.T) {
+	r := newRig(t)
+	register := func(starts uint64, run string) []byte {
+		return RegisterNode(now, Node{ID: 2, Incarnation: r.m.Image().Nodes[2].Incarnation, Kafka: "x:1", Roles: []string{RoleBroker}, Starts: starts, Run: run})
+	}
+	r.ok(register(1, "a"))
+	r.ok(register(1, "a")) // said twice
+	r.ok(register(2, "b"))
+	r.ok(register(5, "e"))
+	r.refused(register(4, "d"), ErrOlderCopy)
+	r.refused(register(5, "f"), ErrOlderCopy) // a copy of start 4, started another time
+	again := New()
+	if err := again.Restore(r.m.Snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	if n := again.Image().Nodes[2]; n.OlderCopy(n.Incarnation, 5, "f") == nil || n.OlderCopy(n.Incarnation, 5, "e") != nil || n.OlderCopy("another", 1, "a") != nil {
+		t.Errorf("a snapshot forgets the starts: %+v", n)
+	}
+	r.ok(SetNodeState(now, 2, NodeDown))
+	r.ok(ReplaceNode(now, Node{ID: 2, Incarnation: "empty", Kafka: "x:1", Roles: []string{RoleBroker}, Starts: 1, Run: "g"}))
 }

@@ -132,7 +132,11 @@ func (m *Machine) deleteTopic(im *Image, now time.Time, c *metapb.DeleteTopic) R
 	delete(im.Topics, t.ID)
 	delete(im.ByName, t.Name)
 	delete(m.metrics, metricName(t.Name))
-	m.note(now, "topic-deleted", "topic "+t.Name, "topic %s was deleted", t.Name)
+	with := ""
+	if n := im.dropQueueGroupsOf(t.ID); n > 0 {
+		with = " and with it " + count(n, "queue group", "queue groups")
+	}
+	m.note(now, "topic-deleted", "topic "+t.Name, "topic %s was deleted%s", t.Name, with)
 	return Result{Topic: t}
 }
 

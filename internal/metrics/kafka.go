@@ -16,6 +16,7 @@ type Kafka struct {
 	produced    prometheus.Counter
 	producedB   prometheus.Counter
 	fetchedB    prometheus.Counter
+	followed    prometheus.Counter
 }
 
 // Kafka registers the Kafka door's metrics; once a registry.
@@ -35,6 +36,7 @@ func (r *Registry) Kafka() *Kafka {
 		produced:    r.counter("tube_kafka_produced_records_total", "Records that were acknowledged to producers."),
 		producedB:   r.counter("tube_kafka_produced_bytes_total", "Bytes of batches that were acknowledged to producers."),
 		fetchedB:    r.counter("tube_kafka_fetched_bytes_total", "Bytes of batches that were sent to consumers."),
+		followed:    r.counter("tube_kafka_follower_fetches_total", "Partitions in answers to fetches that a replica gave which does not lead, to a consumer in its zone."),
 	}
 }
 
@@ -70,3 +72,6 @@ func (k *Kafka) Produced(records, bytes int) {
 
 // Fetched counts bytes of batches that were sent to consumers.
 func (k *Kafka) Fetched(bytes int) { k.fetchedB.Add(float64(bytes)) }
+
+// Followed counts partitions of fetches that a follower answered.
+func (k *Kafka) Followed(partitions int) { k.followed.Add(float64(partitions)) }

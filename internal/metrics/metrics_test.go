@@ -29,6 +29,7 @@ func filled() *Registry {
 	k.Sent(20)
 	k.Produced(5, 500)
 	k.Fetched(70)
+	k.Followed(3)
 	s := r.Storage()
 	s.Wrote(4096, 60*time.Microsecond)
 	s.Synced(time.Millisecond)

@@ -42,6 +42,14 @@ type identity struct {
 	// Founders are the masters that voted at first, if this node was one of them:
 	// the replica id of each is its node id.
 	Founders []record.NodeID
+	// Starts counts the starts of the folder that were registered with the cluster, and the
+	// present one. Run names that one: two copies of a folder choose different ones. A copy that
+	// is put back is known by them (meta.Node.OlderCopy), and stays so however often it is
+	// started: its count goes on only once the cluster has taken it.
+	Starts uint64
+	Run    string
+	// Registered: the cluster has taken the start.
+	Registered bool
 }
 
 // voters are the replicas that the masters' groups began with; nil if this node
@@ -54,17 +62,22 @@ func (id identity) voters() []record.ReplicaID {
 	return out
 }
 
-// claim opens a node's data folder. clusterID may be empty: any. One that is empty
-// has an identity without a cluster, with fresh set: it is not written yet.
+// claim opens a node's data folder, and counts the start before anybody is told of it.
+// clusterID may be empty: any. One that is empty has an identity without a cluster, with
+// fresh set: it is not written yet.
 func claim(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (id identity, fresh bool, err error) {
 	id, err = readIdentity(fsys, dir, node, clusterID)
+	if err == nil && (id.Registered || id.Run == "") {
+		id.Starts, id.Run, id.Registered = id.Starts+1, uuid.NewString(), false
+		return id, false, id.write(fsys, dir)
+	}
 	if !errors.Is(err, errFresh) {
 		return id, false, err
 	}
 	if err := checkEmpty(fsys, dir); err != nil {
 		return identity{}, false, err
 	}
-	return identity{Format: formatVersion, ClusterID: clusterID, Node: node, Incarnation: uuid.NewString()}, true, nil
+	return identity{Format: formatVersion, ClusterID: clusterID, Node: node, Incarnation: uuid.NewString(), Starts: 1, Run: uuid.NewString()}, true, nil
 }
 
 var errFresh = errors.New("the data folder is empty")
@@ -122,7 +135,7 @@ func (id identity) write(fsys vfs.FS, dir string) error {
 func (id identity) encode() []byte {
 	b := fmt.Appendf(nil, "# Whose data folder this is. Do not edit.\nformat=%d\ncluster.id=%s\nnode.id=%d\nincarnation=%s\n",
 		id.Format, id.ClusterID, id.Node, id.Incarnation)
-	b = fmt.Appendf(b, "meta.replica=%d\nfounders=%s\n", id.MetaReplica, joinNodes(id.Founders))
+	b = fmt.Appendf(b, "meta.replica=%d\nfounders=%s\nstarts=%d\nrun=%s\nregistered=%t\n", id.MetaReplica, joinNodes(id.Founders), id.Starts, id.Run, id.Registered)
 	return fmt.Appendf(b, "%s%08x\n", checksumKey, crc32.Checksum(b, record.Castagnoli))
 }
 
@@ -178,6 +191,10 @@ func parseIdentity(b []byte) (identity, error) {
 	if id.Founders, err = splitNodes(founders); err != nil {
 		return identity{}, err
 	}
+	if id.Starts, err = strconv.ParseUint(cmp.Or(values["starts"], "0"), 10, 64); err != nil {
+		return identity{}, fmt.Errorf("starts=%q is not a number", values["starts"])
+	}
+	id.Run, id.Registered = values["run"], values["registered"] == "true"
 	if id.ClusterID == "" || id.Incarnation == "" {
 		return identity{}, errors.New("cluster.id or incarnation is missing")
 	}

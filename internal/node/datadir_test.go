@@ -25,9 +25,22 @@ func TestClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What was written is durable.
-	again, fresh, err := claim(fs.CrashCopy(1, vfs.CrashLose), "/d", 1, first.ClusterID)
+	copied := fs.CrashCopy(1, vfs.CrashLose)
+	again, fresh, err := claim(copied, "/d", 1, first.ClusterID)
 	if err != nil || fresh || !reflect.DeepEqual(again, first) {
 		t.Fatalf("found again %+v, %v; written was %+v", again, err, first)
+	}
+	// The next start counts once this one was registered, and not before.
+	first.Registered = true
+	if err := first.write(copied, "/d"); err != nil {
+		t.Fatal(err)
+	}
+	next, _, err := claim(copied, "/d", 1, "")
+	if err != nil || next.Starts != first.Starts+1 || next.Run == first.Run || next.Registered {
+		t.Fatalf("the next start is %+v, %v; the one before was %+v", next, err, first)
+	}
+	if again, _, err := claim(copied.CrashCopy(1, vfs.CrashLose), "/d", 1, ""); err != nil || !reflect.DeepEqual(again, next) {
+		t.Fatalf("a start that was not registered is tried again as %+v, %v; it was %+v", again, err, next)
 	}
 	refused := func(what, want string, fsys vfs.FS, node record.NodeID, cluster string) {
 		t.Helper()

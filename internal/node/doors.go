@@ -93,8 +93,12 @@ func (c cluster) Problems() []string {
 	if n := c.n.broker.Damaged(); n > 0 {
 		out = append(out, fmt.Sprintf("%d partitions are out of service because their data is damaged; the log names file and offset", n))
 	}
+	out = append(out, c.n.lapses()...)
 	if err := c.n.broker.DiskFull(); err != nil {
 		out = append(out, fmt.Sprintf("produce is refused: %v", err))
+	}
+	if why := c.n.health.why(c.n.id().Node); why != "" {
+		out = append(out, fmt.Sprintf("this node is sick and leads only what no other node can: %s; look at the disk", why))
 	}
 	if im := c.n.meta.Image(); im.Controller == -1 {
 		out = append(out, "no master is active")

@@ -29,6 +29,8 @@ const (
 	DumpEntry      DumpKind = "entry"      // of the write-ahead log
 	DumpHardState  DumpKind = "hard-state" // of the write-ahead log: term, vote, commit
 	DumpRemoved    DumpKind = "removed"    // of the write-ahead log: the group is gone
+	DumpMembers    DumpKind = "members"    // of the write-ahead log: a forced membership
+	DumpLapse      DumpKind = "lapse"      // of the write-ahead log: what may be unsynced or forgotten
 	DumpBatch      DumpKind = "batch"      // of a segment
 	// DumpUnfinished: a write that did not get through, and that nobody was told
 	// of. The next start cuts it off.
@@ -199,7 +201,7 @@ func (d *dumper) log(i wal.Item) {
 		out.Kind, out.Bytes, out.Records = DumpBlock, i.Block.SizeBytes, int64(i.Block.Records)
 	case i.Record != nil:
 		r := i.Record
-		out.Kind = map[wal.Kind]DumpKind{wal.KindEntry: DumpEntry, wal.KindHardState: DumpHardState, wal.KindRemoved: DumpRemoved}[r.Kind]
+		out.Kind = map[wal.Kind]DumpKind{wal.KindEntry: DumpEntry, wal.KindHardState: DumpHardState, wal.KindRemoved: DumpRemoved, wal.KindMembers: DumpMembers, wal.KindLapse: DumpLapse}[r.Kind]
 		if out.Kind == DumpEntry && r.Group == metaGroup && r.EntryType == 0 && r.Index > d.meta.Image().Index && len(r.Data) > 0 {
 			// Perhaps it was never committed; for names that will do.
 			d.meta.Apply(r.Index, slices.Clone(r.Data))

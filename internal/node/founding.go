@@ -67,7 +67,23 @@ func (n *Node) belong(ctx context.Context) error {
 	}
 }
 
-func waitingFor(missing []config.Master) string {
+// silent is a master that does not answer.
+type silent struct {
+	config.Master
+	err error
+}
+
+// String names the master, and what is wrong if it is more than that nobody is there:
+// certificates that do not fit do not mend themselves.
+func (s silent) String() string {
+	name := s.Master.String()
+	if text := s.err.Error(); strings.Contains(text, "tls:") || strings.Contains(text, "certificate") || strings.Contains(text, "malformed HTTP response") {
+		name += " (" + text + ")"
+	}
+	return name
+}
+
+func waitingFor(missing []silent) string {
 	if len(missing) == 0 {
 		return "a master to found it, or to be active"
 	}
@@ -84,8 +100,8 @@ type answer struct {
 	addr string
 }
 
-// errReplaced: the cluster has put another data folder in this one's place. That is
-// final, so one master's word is enough.
+// errReplaced: the cluster has put another data folder in this one's place, or has seen
+// later starts of it. That is final, so one master's word is enough.
 var errReplaced = errors.New("an old data folder")
 
 // checkMasters ends the start of a node whose folder was replaced, or is of another
@@ -106,7 +122,7 @@ func (n *Node) checkMasters(ctx context.Context, others []config.Master) error {
 
 // greet asks all masters at once. missing did not answer, refusals are of those
 // that will not have this node.
-func (n *Node) greet(ctx context.Context, others []config.Master) (answers []answer, missing []config.Master, refusals []error) {
+func (n *Node) greet(ctx context.Context, others []config.Master) (answers []answer, missing []silent, refusals []error) {
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
 	id := n.id()
@@ -114,7 +130,7 @@ func (n *Node) greet(ctx context.Context, others []config.Master) (answers []ans
 	var asked sync.WaitGroup
 	for _, m := range others {
 		asked.Go(func() {
-			r, err := n.clientAt(m.Addr).Greet(ctx, connect.NewRequest(&peerv1.GreetRequest{Node: int32(id.Node), Incarnation: id.Incarnation}))
+			r, err := n.clientAt(m.Addr).Greet(ctx, connect.NewRequest(&peerv1.GreetRequest{Node: int32(id.Node), Incarnation: id.Incarnation, Starts: id.Starts, Run: id.Run}))
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -126,7 +142,7 @@ func (n *Node) greet(ctx context.Context, others []config.Master) (answers []ans
 				refusals = append(refusals, fmt.Errorf("the master at %s refuses this node: %w", m.Addr, err))
 			default:
 				n.logger.Debug("a master does not answer", "master", m.String(), "err", err)
-				missing = append(missing, m)
+				missing = append(missing, silent{m, err})
 			}
 		})
 	}
@@ -135,7 +151,7 @@ func (n *Node) greet(ctx context.Context, others []config.Master) (answers []ans
 }
 
 // decide acts on what the masters said; done if the folder belongs to a cluster now.
-func (n *Node) decide(ctx context.Context, answers []answer, missing []config.Master) (done bool, err error) {
+func (n *Node) decide(ctx context.Context, answers []answer, missing []silent) (done bool, err error) {
 	id := n.id()
 	for _, a := range answers {
 		if a.GetClusterId() != "" && id.ClusterID != "" && a.GetClusterId() != id.ClusterID {
@@ -236,6 +252,7 @@ func (n *Node) describe() meta.Node {
 	id, told := n.id(), n.cfg.Advertised(n.addrs)
 	self := meta.Node{
 		ID: id.Node, Incarnation: id.Incarnation, Zone: n.cfg.Zone, Kafka: told.Kafka, HTTP: told.HTTP, Peer: told.Peer, Version: n.version,
+		Starts: id.Starts, Run: id.Run,
 	}
 	for _, r := range n.cfg.Roles {
 		self.Roles = append(self.Roles, string(r))

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"time"
 
 	"github.com/tube-mq/tube/internal/metrics"
 	"github.com/tube-mq/tube/internal/rpc"
@@ -15,7 +16,7 @@ func (n *Node) serveHTTP() error {
 	n.metrics = metrics.New(n.version, n.id().Node)
 	n.http = rpc.New(rpc.Config{
 		Self:    rpc.Self{Node: n.id().Node, Version: n.version, Started: n.started},
-		Cluster: cluster{n}, Events: n.meta, Operator: n.operator,
+		Cluster: cluster{n}, Events: n.meta, Operator: n.operator, Queues: n.queueBackend,
 		Ready: func() error {
 			if !n.ready.Load() {
 				return errStarting
@@ -40,6 +41,15 @@ func (n *Node) watchMetrics() {
 			Read: func() float64 { return float64(n.host.Load().Written()) }},
 		metrics.Value{Name: "tube_replicas_awake", Help: "Replicas whose clock runs: those of groups with something to do, or without a leader.",
 			Read: func() float64 { return float64(n.host.Load().Ticking()) }},
+		metrics.Value{Name: "tube_disk_sick", Help: "1 while the node is sick: its disk is slow, and it leads only what no other node can.",
+			Read: func() float64 {
+				if n.health.why(n.id().Node) != "" {
+					return 1
+				}
+				return 0
+			}},
+		metrics.Value{Name: "tube_disk_flush_seconds", Help: "How long the flush of the write-ahead log that is under way has taken; 0: none is.",
+			Read: func() float64 { return time.Duration(n.flushing.Load()).Seconds() }},
 		metrics.Value{Name: "tube_tail_bytes", Help: "Bytes of batches that are in memory and the write-ahead log, not in a segment yet.",
 			Read: func() float64 { return float64(n.broker.TailBytes()) }},
 		metrics.Value{Name: "tube_partitions_damaged", Help: "Partitions out of service because their data is damaged.",

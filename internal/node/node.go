@@ -24,6 +24,7 @@ import (
 	"github.com/tube-mq/tube/internal/master"
 	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/metrics"
+	"github.com/tube-mq/tube/internal/peer"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
 	"github.com/tube-mq/tube/internal/rpc"
@@ -38,7 +39,8 @@ type Node struct {
 	version string
 	started time.Time
 	fs      vfs.FS
-	boot    string // another one for every start
+	disk    *vfs.Timed // fs, to be looked at by the watchdog
+	boot    string     // another one for every start
 	lock    vfs.Lock
 	addrs   config.Addrs
 
@@ -50,6 +52,8 @@ type Node struct {
 
 	peers   *peers
 	leaders *leaders
+	ends    *ends
+	health  *health
 	copies  *throttle
 	host    atomic.Pointer[replica.Host] // nil until the folder belongs to a cluster
 	broker  *broker.Broker
@@ -57,10 +61,14 @@ type Node struct {
 	master  *master.Master
 	groups  *master.Groups
 	recon   *reconciler
+	queues  atomic.Pointer[queues] // nil until there is a master
 	kafka   *kafka.Door
 	http    *rpc.Server
 
 	metrics *metrics.Registry
+	// flushing is how long the log's flush that is under way takes, in nanoseconds,
+	// as the watchdog saw last.
+	flushing atomic.Int64
 
 	listeners  []net.Listener
 	background sync.WaitGroup
@@ -79,11 +87,27 @@ const startTimeout = 5 * time.Minute
 
 // Start starts a node on the real disk and returns once it serves.
 func Start(ctx context.Context, cfg *config.Config, version string, logger *slog.Logger) (*Node, error) {
+	return startOn(ctx, vfs.OS{}, cfg, version, logger)
+}
+
+func startOn(ctx context.Context, disk vfs.FS, cfg *config.Config, version string, logger *slog.Logger) (*Node, error) {
 	n := &Node{
-		cfg: cfg, logger: logger, version: version, started: time.Now(), fs: vfs.OS{}, done: make(chan struct{}),
+		cfg: cfg, logger: logger, version: version, started: time.Now(), disk: vfs.NewTimed(disk), done: make(chan struct{}),
 		boot: uuid.NewString(), copies: &throttle{},
 	}
-	if err := n.start(ctx); err != nil {
+	n.fs = n.disk
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	started := make(chan error, 1)
+	go func() { started <- n.start(ctx) }()
+	var err error
+	select {
+	case err = <-started:
+	case <-n.done: // the disk hangs or fails: what waits for it is not waited for
+		go func() { <-started; _ = n.release() }() // should it come back after all
+		return nil, n.failure
+	}
+	if err != nil {
 		if n.http != nil {
 			stop, cancel := context.WithTimeout(context.Background(), time.Second)
 			_ = n.http.Stop(stop)
@@ -99,6 +123,9 @@ func Start(ctx context.Context, cfg *config.Config, version string, logger *slog
 func (n *Node) id() identity { return *n.identity.Load() }
 
 func (n *Node) start(ctx context.Context) error {
+	background, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
+	n.background.Go(func() { n.watchDisk(background) })
 	if err := n.claimData(); err != nil {
 		return err
 	}
@@ -107,8 +134,8 @@ func (n *Node) start(ctx context.Context) error {
 	}
 	n.meta = newMetaMachine(n.id().Node)
 	n.leaders = newLeaders(n.id().Node, n.alive)
-	background, cancel := context.WithCancel(context.Background())
-	n.cancel = cancel
+	n.ends = newEnds(uint64(time.Now().UnixNano()), func(to record.NodeID, f peer.Frame) bool { return n.peers.transport.Send(to, f) })
+	n.health = newHealth(n.id().Node)
 	if err := n.openPeers(n.listeners[2]); err != nil {
 		return err
 	}
@@ -166,16 +193,21 @@ func (n *Node) openData() error {
 	dir := n.cfg.Data
 	host, err := replica.Open(replica.Config{
 		FS: n.fs, Dir: dir, Logger: n.logger, WAL: wal.Config{FileBytes: n.cfg.WALFileBytes, Logger: n.logger},
-		CheckpointBytes: n.cfg.CheckpointBytes, OnFail: n.fail, Transport: n.peers, Alive: n.alive,
+		CheckpointBytes: n.cfg.CheckpointBytes, Boot: machineRun(), OnFail: n.fail, Transport: n.peers, Alive: n.alive,
+		Sick: func(node record.NodeID) bool { return n.health.why(node) != "" },
 	})
 	if err != nil {
 		return fmt.Errorf("data folder %s: %w", dir, err)
 	}
 	n.broker, err = broker.New(broker.Config{
-		Node: n.id().Node, FS: n.fs, Dir: path.Join(dir, "data"), Host: host, Copier: copier{n}, Logger: n.logger,
+		Node: n.id().Node, FS: n.fs, Dir: path.Join(dir, "data"), Host: host, Copier: copier{n}, Asker: n.ends, Logger: n.logger,
 		TailBudgetBytes: n.cfg.TailMemoryBytes, ReserveBytes: n.cfg.DiskReserveBytes, RetentionInterval: n.cfg.RetentionInterval,
 		ProducerExpiry: n.cfg.ProducerExpiry, MaxProducers: n.cfg.MaxProducers, OnFail: n.fail, OnLead: n.partitionLed,
+		Queues: n.queueHooks(),
 	})
+	if err == nil {
+		n.ends.here = n.broker.EndIn
+	}
 	n.host.Store(host)
 	return err
 }
@@ -217,7 +249,13 @@ func (n *Node) startMasters() error {
 	n.recon.deleted = n.topicsDeleted
 	views := &groupTopics{}
 	n.groups.SetTopics(views.view(n.meta.Image()))
-	n.recon.topics = func(im *meta.Image) { n.groups.SetTopics(views.view(im)) }
+	queues := &queueTopics{}
+	n.recon.topics = func(im *meta.Image) {
+		n.groups.SetTopics(views.view(im))
+		if err := queues.tell(im, n.broker); err != nil {
+			n.logger.Error("a queue group's filter does not compile any more: it wants nothing", "err", err)
+		}
+	}
 	n.meta.wake = func() {
 		n.recon.nudge()
 		n.addressesChanged()
@@ -236,6 +274,7 @@ func (n *Node) startMasters() error {
 		Node: n.id().Node, Proposer: metaProposer{n}, Image: n.meta.Image, Settled: n.settled, Ends: n.knownEnds, Logger: n.logger,
 		DefaultPartitions: n.cfg.DefaultPartitions, AutoCreateTopics: n.cfg.AutoCreateTopics,
 	})
+	n.startQueues()
 	return n.startGroups()
 }
 
@@ -362,6 +401,7 @@ func (n *Node) join(ctx context.Context) error {
 	if err := n.recon.await(ctx, n.meta.Image().Index); err != nil {
 		return err
 	}
+	n.host.Load().MembersKnown()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return n.recon.ready(ctx)
@@ -379,7 +419,9 @@ func (n *Node) register(ctx context.Context) error {
 		case err == nil && r.(meta.Result).Err != nil:
 			return fmt.Errorf("the cluster refuses this node: %w", r.(meta.Result).Err)
 		case err == nil:
-			return nil
+			id := n.id()
+			id.Registered = true
+			return n.own(id)
 		case ctx.Err() != nil || errors.Is(err, replica.ErrStopped) || errors.Is(err, replica.ErrDamaged):
 			return fmt.Errorf("registering: %w", err)
 		}
@@ -440,12 +482,61 @@ func (n *Node) Err() error {
 // fail is the node's last word: a write or fsync failed, and what the page cache
 // holds cannot be trusted any more. Nothing is tried again; the process ends.
 func (n *Node) fail(err error) {
+	n.end("storage failed: the node stops now; on restart what was acknowledged is recovered", err)
+}
+
+// end stops the node by itself, with a last word.
+func (n *Node) end(word string, err error) {
 	n.failOnce.Do(func() {
-		n.logger.Error("storage failed: the node stops now; on restart what was acknowledged is recovered", "err", err)
-		n.ready.Store(false)
 		n.failure = err
+		n.lastWord(word, err)
+		n.ready.Store(false)
 		close(n.done)
 	})
+}
+
+// diskHangs is the last word of a node whose disk hangs. A thread that is stuck in
+// the kernel may keep what is left of the process there until the disk comes back,
+// so others are hung up on first: they need not find out by silence.
+func (n *Node) diskHangs(err error) {
+	n.failOnce.Do(func() {
+		n.failure = err
+		n.lastWord("the disk hangs: the node stops now", err)
+		if n.ready.Swap(false) {
+			within(lastWordTimeout, n.hangUp)
+		}
+		close(n.done)
+	})
+}
+
+// lastWordTimeout bounds what a node still does when it ends by itself.
+const lastWordTimeout = time.Second
+
+// lastWord logs why the node ends. The log may be on the disk that hangs.
+func (n *Node) lastWord(what string, err error) {
+	within(lastWordTimeout, func() { n.logger.Error(what, "err", err) })
+}
+
+// within waits for f, but not for long: the process ends, and f with it.
+func within(d time.Duration, f func()) {
+	done := make(chan struct{})
+	go func() { f(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(d):
+	}
+}
+
+// hangUp closes all doors and connections without waiting for anybody.
+func (n *Node) hangUp() {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, l := range n.listeners {
+		_ = l.Close()
+	}
+	_ = n.kafka.Stop(now)
+	_ = n.http.Stop(now)
+	_ = n.peers.transport.Stop(now)
 }
 
 // Stop takes no more requests, finishes those under way until ctx ends, makes a

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,6 +25,9 @@ import (
 const (
 	frameRaft    = 1 // a message of a replica group; see replica/wire.go
 	frameLeaders = 2 // what the sender leads; see leaders.go
+	frameAskEnd  = 3 // where does a partition end that the receiver leads; see ends.go
+	frameTellEnd = 4 // there
+	frameHealth  = 5 // how the sender is; see watchdog.go
 )
 
 // peers is this node's end of what nodes say to each other.
@@ -39,19 +43,24 @@ type peers struct {
 }
 
 func (n *Node) openPeers(l net.Listener) error {
+	secure, err := peerTLS(n.cfg)
+	if err != nil {
+		return err
+	}
 	p := &peers{n: n, addrs: map[record.NodeID]string{}, hints: map[record.NodeID]string{}}
 	for _, m := range n.cfg.Masters {
 		p.hints[m.ID] = m.Addr
 	}
 	mux := http.NewServeMux()
 	mux.Handle(peerv1connect.NewPeerServiceHandler(peerService{n: n}, connect.WithReadMaxBytes(maxPeerMessageBytes)))
+	mux.Handle(n.queuesForPeers())
 	mux.Handle(n.problemsForPeers())
 	p.transport = peer.New(peer.Config{
 		Self: func() peer.Identity {
 			id := n.id()
-			return peer.Identity{ClusterID: id.ClusterID, Node: id.Node, Incarnation: id.Incarnation + "/" + n.boot}
+			return peer.Identity{ClusterID: id.ClusterID, Node: id.Node, Incarnation: fmt.Sprintf("%s/%d/%s/%s", id.Incarnation, id.Starts, id.Run, n.boot)}
 		},
-		Handler: mux, Receive: n.receive, Refuse: n.refusePeer, OnUp: n.peerUp, OnDown: n.peerDown, Logger: n.logger,
+		TLS: secure, Handler: mux, Receive: n.receive, Refuse: n.refusePeer, OnUp: n.peerUp, OnDown: n.peerDown, Logger: n.logger,
 	})
 	n.peers = p
 	return p.transport.Serve(l)
@@ -64,11 +73,21 @@ func (n *Node) refusePeer(from peer.Identity) error {
 	if n.meta == nil {
 		return errStarting
 	}
-	incarnation, _, _ := strings.Cut(from.Incarnation, "/")
+	said := strings.Split(from.Incarnation, "/") // as in openPeers
+	if len(said) != 4 {
+		return fmt.Errorf("node %d does not say which start of its data folder this is", from.Node)
+	}
+	incarnation, run := said[0], said[2]
+	starts, err := strconv.ParseUint(said[1], 10, 64)
+	if err != nil {
+		return fmt.Errorf("node %d does not say how often its data folder was started: %q", from.Node, said[1])
+	}
 	im := n.meta.Image()
 	switch known := im.Nodes[from.Node]; {
 	case known != nil && known.Incarnation != incarnation:
 		return fmt.Errorf("node id %d belongs to another data folder of this cluster", from.Node)
+	case known != nil && known.OlderCopy(incarnation, starts, run) != nil:
+		return known.OlderCopy(incarnation, starts, run)
 	case known == nil && im.ClusterID != "" && !untaken(im, from.Node) && !n.named(from.Node):
 		return fmt.Errorf("node %d is not a member of cluster %s", from.Node, im.ClusterID)
 	}
@@ -105,11 +124,20 @@ func (n *Node) receive(from record.NodeID, kind byte, buf *record.Buffer, body [
 		}
 	case frameLeaders:
 		n.leaders.receive(from, body)
+	case frameAskEnd:
+		if n.host.Load() != nil { // and with it the broker
+			n.ends.asked(from, body)
+		}
+	case frameTellEnd:
+		n.ends.told(body)
+	case frameHealth:
+		n.health.receive(from, body)
 	}
 }
 
 func (n *Node) peerUp(node record.NodeID) {
 	n.logger.Info("node is reachable", "node", node)
+	n.peers.transport.Send(node, n.health.frame())
 	for _, b := range n.leaders.all() {
 		n.peers.transport.Send(node, peer.Frame{Kind: frameLeaders, Parts: [][]byte{b}})
 	}
@@ -117,6 +145,7 @@ func (n *Node) peerUp(node record.NodeID) {
 
 func (n *Node) peerDown(node record.NodeID) {
 	n.logger.Warn("node is not reachable", "node", node)
+	n.health.set(node, "", time.Now()) // it says how it is when it is back
 	if h := n.host.Load(); h != nil {
 		h.PeerDown(node)
 	}

@@ -23,6 +23,11 @@ func (s peerService) Greet(_ context.Context, req *connect.Request[peerv1.GreetR
 	if from := record.NodeID(req.Msg.GetNode()); s.n.meta.replaced(from, req.Msg.GetIncarnation()) {
 		return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("this data folder was node %d's before another took its place, or before the node was removed; start the node with an empty data folder", from))
 	}
+	if known := s.n.meta.Image().Nodes[record.NodeID(req.Msg.GetNode())]; known != nil {
+		if err := known.OlderCopy(req.Msg.GetIncarnation(), req.Msg.GetStarts(), req.Msg.GetRun()); err != nil {
+			return nil, connect.NewError(connect.CodePermissionDenied, err)
+		}
+	}
 	id := s.n.id()
 	r := &peerv1.GreetResponse{Node: int32(id.Node), ClusterId: id.ClusterID}
 	if !s.n.owned.Load() {

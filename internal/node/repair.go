@@ -2,10 +2,12 @@ package node
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/replica"
 )
 
 // repairEvery is how often damaged replicas are reported.
@@ -15,6 +17,7 @@ const repairEvery = time.Second
 // until ctx ends. One that has no others to copy from stays as it is.
 func (n *Node) repair(ctx context.Context) {
 	every(ctx, repairEvery, func() {
+		n.checkMasterGroups()
 		damaged := n.damagedWithOthers()
 		if len(damaged) == 0 {
 			return
@@ -25,6 +28,16 @@ func (n *Node) repair(ctx context.Context) {
 			n.logger.Debug("damaged replicas not reported yet", "err", err)
 		}
 	})
+}
+
+// checkMasterGroups ends the node if its replicas of the masters' groups have forgotten
+// what they had confirmed: then the folder is not what it was, and nothing in it counts.
+func (n *Node) checkMasterGroups() {
+	for _, id := range n.masterGroups() {
+		if g := n.host.Load().Group(id); g != nil && errors.Is(g.Err(), replica.ErrForgotten) {
+			n.end("the data folder lacks what this node had confirmed: start the node with an empty one, and what it had is copied to it from the others", g.Err())
+		}
+	}
 }
 
 // damagedWithOthers are the damaged replicas here that can be copied from others.

@@ -16,6 +16,8 @@ type steering struct {
 	seen map[record.NodeID]master.Seen
 	// tried are leaders that were asked to hand over, and when.
 	tried map[record.TopicPartition]time.Time
+	// shards is when coordinators were last asked to hand a shard over.
+	shards time.Time
 }
 
 const (
@@ -38,7 +40,35 @@ func (n *Node) steer(ctx context.Context) {
 		if plan := master.Plan(n.view(&s)); len(plan) > 0 {
 			n.carryOut(ctx, &s, plan)
 		}
+		if time.Since(s.shards) > tryAgain {
+			n.spreadCoordinators(ctx, &s)
+		}
 	})
+}
+
+// spreadCoordinators asks masters that lead more groups shards than their share to
+// hand some over.
+func (n *Node) spreadCoordinators(ctx context.Context, s *steering) {
+	leads := map[record.Group]record.NodeID{}
+	for _, g := range n.masterGroups()[1:] {
+		if node, _ := n.leaders.of(g); node >= 0 {
+			leads[g] = node
+		}
+	}
+	v := n.view(s)
+	asks := map[record.NodeID]*peerv1.HandOverRequest{}
+	for _, t := range master.SpreadCoordinators(v, leads) {
+		if asks[t.From] == nil {
+			asks[t.From] = &peerv1.HandOverRequest{}
+		}
+		asks[t.From].Groups = append(asks[t.From].Groups, &peerv1.HandOver{Group: uint64(t.Group), Replica: uint64(v.Image.Nodes[t.To].MetaReplica)})
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for node, ask := range asks {
+		s.shards = time.Now()
+		n.askHandOver(ctx, node, ask)
+	}
 }
 
 // look notes who is heard of since when.
@@ -62,6 +92,7 @@ func (n *Node) view(s *steering) master.View {
 	im := n.meta.Image()
 	v := master.View{
 		Now: time.Now(), Image: im, Alive: map[record.NodeID]master.Seen{}, Leads: map[record.TopicPartition]record.NodeID{},
+		Sick:   n.health.all(),
 		Tried:  func(tp record.TopicPartition) bool { _, ok := s.tried[tp]; return ok },
 		Config: master.PlannerConfig{ReplaceAfter: n.cfg.ReplaceAfter},
 	}

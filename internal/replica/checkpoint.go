@@ -164,7 +164,7 @@ func (h *Host) Sync() error {
 // barrier waits until the WAL has answered everything submitted before.
 func (h *Host) barrier() error {
 	done := make(chan error, 1)
-	h.writer.Submit(wal.Batch{Done: func(_ []wal.Position, err error) { done <- err }})
+	h.writer.Submit(wal.Batch{Probe: true, Done: func(_ []wal.Position, err error) { done <- err }})
 	if !h.single.drain() {
 		return wal.ErrFull
 	}
@@ -257,7 +257,10 @@ func (g *Group) save() saved {
 	hard := &raftpb.HardState{Term: new(c.log.hard.GetTerm()), Vote: new(c.log.hard.GetVote()), Commit: new(c.applied)}
 	s.sect = &section{
 		group: g.ID(), replica: c.id, applied: c.applied, term: term,
-		hard: hard, conf: c.log.conf, state: g.spec.Machine.Save(),
+		hard: hard, conf: c.log.conf, relaxed: g.relaxed, state: g.spec.Machine.Save(),
+	}
+	if g.lapse != nil {
+		s.sect.until = g.lapse.until
 	}
 	return s
 }
@@ -294,6 +297,7 @@ func (h *Host) sections(fresh []saved, unclaimed map[record.Group]*recovered) ([
 		case r.damage != nil:
 			add(id, encodeDamage(r.damage))
 		case r.section != nil:
+			r.section.relaxed, r.section.until = r.relaxed, r.until
 			b, err := r.section.encode()
 			if err != nil {
 				return nil, err

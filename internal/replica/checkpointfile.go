@@ -48,12 +48,15 @@ type section struct {
 	term    uint64 // of the entry at applied
 	hard    *raftpb.HardState
 	conf    *raftpb.ConfState
+	relaxed bool   // entries are answered for before they are synced
+	until   uint64 // entries up to this term may be forgotten (lapse.go); 0: none is
 	state   []byte // the machine's
 	damaged error  // set when read: the section's bytes are not what was written
 }
 
 // Of a sound group:
 // u64 replica, u64 applied, u64 its term, u64 hard term, u64 vote, u64 commit,
+// if bit 63 of the replica is set: u64 term of the lapse,
 // u32 bytes of the ConfState, ConfState (protobuf), machine state to the end
 func (s *section) encode() ([]byte, error) {
 	conf, err := proto.MarshalOptions{Deterministic: true}.Marshal(s.conf)
@@ -61,13 +64,29 @@ func (s *section) encode() ([]byte, error) {
 		return nil, fmt.Errorf("encode membership of group %d: %w", s.group, err)
 	}
 	le := binary.LittleEndian
-	b := make([]byte, 0, 6*8+4+len(conf)+len(s.state))
-	for _, v := range []uint64{uint64(s.replica), s.applied, s.term, s.hard.GetTerm(), s.hard.GetVote(), s.hard.GetCommit()} {
+	b := make([]byte, 0, 7*8+4+len(conf)+len(s.state))
+	replica := uint64(s.replica)
+	if s.relaxed {
+		replica |= relaxedBit
+	}
+	if s.until > 0 {
+		replica |= lapsedBit
+	}
+	for _, v := range []uint64{replica, s.applied, s.term, s.hard.GetTerm(), s.hard.GetVote(), s.hard.GetCommit()} {
 		b = le.AppendUint64(b, v)
+	}
+	if s.until > 0 {
+		b = le.AppendUint64(b, s.until)
 	}
 	b = le.AppendUint32(b, uint32(len(conf)))
 	return append(append(b, conf...), s.state...), nil
 }
+
+// The highest bits of the replica's id, which is never that large.
+const (
+	lapsedBit  = 1 << 63
+	relaxedBit = 1 << 62
+)
 
 // damagedMark stands at the beginning of a section in the place of the replica,
 // which is never that large, if the group was found damaged; why follows. The
@@ -85,7 +104,7 @@ func encodeDamage(cause error) []byte {
 const foundBefore = "found at an earlier start: "
 
 func decodeSection(group record.Group, b []byte) (*section, error) {
-	const fixed = 6*8 + 4
+	fixed := 6*8 + 4
 	if text, ok := strings.CutPrefix(string(b[:min(len(b), 1100)]), damagedMark); ok {
 		return nil, errors.New(foundBefore + text)
 	}
@@ -94,11 +113,18 @@ func decodeSection(group record.Group, b []byte) (*section, error) {
 	}
 	le := binary.LittleEndian
 	word := func(i int) uint64 { return le.Uint64(b[i*8:]) }
-	n := int(le.Uint32(b[48:]))
+	id := word(0)
+	s := &section{group: group, replica: record.ReplicaID(id &^ (lapsedBit | relaxedBit)), applied: word(1), term: word(2), conf: &raftpb.ConfState{}, relaxed: id&relaxedBit != 0}
+	if id&lapsedBit != 0 {
+		if fixed += 8; len(b) < fixed {
+			return nil, fmt.Errorf("section of group %d has %d bytes, at least %d expected", group, len(b), fixed)
+		}
+		s.until = word(6)
+	}
+	n := int(le.Uint32(b[fixed-4:]))
 	if n > len(b)-fixed {
 		return nil, fmt.Errorf("section of group %d: membership of %d bytes does not fit", group, n)
 	}
-	s := &section{group: group, replica: record.ReplicaID(word(0)), applied: word(1), term: word(2), conf: &raftpb.ConfState{}}
 	s.hard = &raftpb.HardState{Term: new(word(3)), Vote: new(word(4)), Commit: new(word(5))}
 	if err := proto.Unmarshal(b[fixed:fixed+n], s.conf); err != nil {
 		return nil, fmt.Errorf("section of group %d: membership: %w", group, err)

@@ -27,7 +27,11 @@ type crew struct {
 	cut   map[[2]record.NodeID]bool // from, to
 	teams map[record.Group]*team
 	cfg   func(*Config)
-	seen  func(Message) // told of every message; may be nil
+	// unknown: hosts are not told that they know the members.
+	unknown bool
+	// boots counts the starts of a node's machine.
+	boots map[record.NodeID]int
+	seen  func(Message) // told of every message; may be nil; set by watch
 }
 
 // team is one group over the crew.
@@ -36,12 +40,13 @@ type team struct {
 	peers    map[record.ReplicaID]record.NodeID
 	groups   map[record.NodeID]*Group
 	machines map[record.NodeID]*tally
+	relaxed  bool
 }
 
 func newCrew(t *testing.T, nodes int, cfg func(*Config)) *crew {
 	c := &crew{
 		t: t, hosts: map[record.NodeID]*Host{}, disks: map[record.NodeID]*vfs.Mem{},
-		cut: map[[2]record.NodeID]bool{}, teams: map[record.Group]*team{}, cfg: cfg,
+		cut: map[[2]record.NodeID]bool{}, teams: map[record.Group]*team{}, cfg: cfg, boots: map[record.NodeID]int{},
 	}
 	for n := range nodes {
 		c.disks[record.NodeID(n+1)] = vfs.NewMem()
@@ -72,6 +77,7 @@ func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
 	h := w.c.hosts[to]
 	// Who was killed says nothing any more, although its host still has to be closed.
 	cut := w.c.cut[[2]record.NodeID{w.from, to}] || w.c.hosts[w.from] == nil
+	seen := w.c.seen
 	w.c.mu.Unlock()
 	if h == nil || cut {
 		return false
@@ -79,9 +85,9 @@ func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
 	buf := record.NewBuffer(len(slices.Concat(parts...)))
 	defer buf.Release()
 	copy(buf.B, slices.Concat(parts...))
-	if w.c.seen != nil {
+	if seen != nil {
 		if m, err := decodeMessage(buf.B, nil); err == nil {
-			w.c.seen(m)
+			seen(m)
 		}
 	}
 	if err := h.Receive(buf.B, buf); err != nil {
@@ -90,11 +96,18 @@ func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
 	return true
 }
 
+func (c *crew) watch(seen func(Message)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = seen
+}
+
 func (c *crew) start(n record.NodeID) {
 	c.t.Helper()
 	cfg := Config{
 		FS: c.disks[n], Dir: "d", Logger: slog.New(slog.DiscardHandler), Loops: 1, Transport: wire{c, n},
 		WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}, TickInterval: 20 * time.Millisecond,
+		Boot:   fmt.Sprint("boot ", c.boots[n]),
 		Alive:  func(n record.NodeID) bool { c.mu.Lock(); defer c.mu.Unlock(); return c.hosts[n] != nil },
 		OnFail: func(err error) { c.t.Errorf("node %d: storage failed: %v", n, err) },
 	}
@@ -112,11 +125,18 @@ func (c *crew) start(n record.NodeID) {
 	for id, tm := range teams {
 		c.join(id, tm, n)
 	}
+	if !c.unknown {
+		h.MembersKnown()
+	}
 }
 
 // found runs a group on the given nodes.
 func (c *crew) found(id record.Group, nodes ...record.NodeID) *team {
-	tm := &team{peers: map[record.ReplicaID]record.NodeID{}, groups: map[record.NodeID]*Group{}, machines: map[record.NodeID]*tally{}}
+	return c.foundAs(id, false, nodes...)
+}
+
+func (c *crew) foundAs(id record.Group, relaxed bool, nodes ...record.NodeID) *team {
+	tm := &team{relaxed: relaxed, peers: map[record.ReplicaID]record.NodeID{}, groups: map[record.NodeID]*Group{}, machines: map[record.NodeID]*tally{}}
 	for _, n := range nodes {
 		tm.voters = append(tm.voters, record.ReplicaID(n))
 		tm.peers[record.ReplicaID(n)] = n
@@ -152,7 +172,7 @@ func (c *crew) join(id record.Group, tm *team, n record.NodeID) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	spec := Spec{Group: id, Replica: replica, Peers: tm.peers, Machine: m, Fetch: func(ctx context.Context, from record.NodeID) (Snapshot, error) {
+	spec := Spec{Group: id, Replica: replica, Relaxed: tm.relaxed, Peers: tm.peers, Machine: m, Fetch: func(ctx context.Context, from record.NodeID) (Snapshot, error) {
 		c.mu.Lock()
 		h, cut := c.hosts[from], c.cut[[2]record.NodeID{n, from}]
 		c.mu.Unlock()
@@ -186,12 +206,17 @@ func (c *crew) kill(n record.NodeID) {
 }
 
 // stop is kill, but that nobody notices.
-func (c *crew) stop(n record.NodeID) {
+func (c *crew) stop(n record.NodeID) { c.stopAs(n, vfs.CrashLose) }
+
+// stopAs ends a node: with CrashKeep its process, else its machine.
+func (c *crew) stopAs(n record.NodeID, policy vfs.CrashPolicy) {
 	c.mu.Lock()
 	h := c.hosts[n]
 	delete(c.hosts, n)
-	dead := c.disks[n].CrashCopy(uint64(n), vfs.CrashLose)
-	c.disks[n] = dead
+	c.disks[n] = c.disks[n].CrashCopy(uint64(n), policy)
+	if policy != vfs.CrashKeep {
+		c.boots[n]++
+	}
 	for _, tm := range c.teams {
 		delete(tm.groups, n)
 		delete(tm.machines, n)
@@ -503,6 +528,28 @@ func TestALeaderThatSleptIsInDoubt(t *testing.T) {
 	c.eventually("a clock that stands still is noticed", func() bool { h.lastTick.Store(1); return h.late() })
 }
 
+// The doubt begins at once, also for a group whose turn is yet to come: a reader who
+// asks in between must not be told an old end.
+func TestALeaderThatSleptIsInDoubtBeforeItsTurn(t *testing.T) {
+	c := newCrew(t, 3, nil)
+	tm := c.found(7, 1, 2, 3)
+	c.write(tm, 10)
+	lead := c.leader(tm)
+	c.mu.Lock()
+	g, h := tm.groups[lead], c.hosts[lead]
+	c.mu.Unlock()
+	busy := make(chan struct{})
+	g.Do(func() { <-busy })
+	h.doubt()
+	if g.Status().Leading {
+		t.Error("a leader in doubt serves until its turn comes")
+	}
+	close(busy)
+	c.eventually("the leader is confirmed", func() bool { return c.leader(tm) != 0 })
+	c.write(tm, 10)
+	c.agree(tm, 20)
+}
+
 // When two of three are lost for good the third goes on alone, if it is told to,
 // also after a crash, and may grow again.
 func TestASurvivorIsForcedToGoOnAlone(t *testing.T) {
@@ -580,7 +627,7 @@ func TestLargeAppendsAreSplit(t *testing.T) {
 	c := newCrew(t, 3, func(cfg *Config) { cfg.WAL.FileBytes = 16 << 20 })
 	tm := c.found(7, 1, 2, 3)
 	c.write(tm, 1)
-	c.seen = func(m Message) {
+	c.watch(func(m Message) {
 		if n := len(m.raft.GetEntries()); n > 0 {
 			mu.Lock()
 			defer mu.Unlock()
@@ -589,7 +636,7 @@ func TestLargeAppendsAreSplit(t *testing.T) {
 				t.Errorf("%d entries from %d on follow entry %d of term %d", n, m.raft.GetEntries()[0].GetIndex(), m.raft.GetIndex(), m.raft.GetLogTerm())
 			}
 		}
-	}
+	})
 	g := tm.groups[c.leader(tm)]
 	done := make(chan error, 12)
 	g.Do(func() { // all in one turn, so that raft makes one message of them

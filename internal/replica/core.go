@@ -81,6 +81,11 @@ type core struct {
 	// told and lost are replicas that a message was just sent to: that they need a
 	// copy, and one that was dropped.
 	told, lost []uint64
+	// owed are commits that raft believes to have told, by replica; see commits.go.
+	owed map[uint64]uint64
+	// lapsed are replicas that have said, to this leader in its term, that they may have
+	// forgotten something; see lapse.go.
+	lapsed map[uint64]bool
 	// reads are waiting for raft to confirm that this replica still leads.
 	reads readQueue
 	// confAt is the end of the log when the membership last changed, or when this
@@ -401,7 +406,7 @@ func (c *core) observe(soft raft.SoftState, term uint64) {
 		c.reads.fail(ErrNotLeader)
 	}
 	if !lead || term != c.term {
-		c.doubt = false
+		c.doubt, c.lapsed = false, nil
 	}
 	c.lead, c.term = lead, term
 }

@@ -69,6 +69,7 @@ func (g *Group) beSole(conf *raftpb.ConfState) error {
 	}
 	core.everyone = old.everyone
 	g.core, g.dirty = core, true
+	g.endLapse()
 	g.spec.Logger.Warn("this replica is now its group's only voter, as an operator has decided", "group", g.ID(), "index", old.applied)
 	return core.campaign()
 }

@@ -75,7 +75,8 @@ type Spec struct {
 	// to run, these go on.
 	Urgent bool
 	// Relaxed groups are answered when the WAL has written, not synced, their
-	// entries. Term and vote are synced all the same.
+	// entries. Terms, votes and changes of membership are synced all the same. See
+	// lapse.go for what that means to a replica whose machine stops.
 	Relaxed bool
 	// Volatile, for machines in memory, turns an entry's payload into what the
 	// WAL shall keep of it (nil: keep all).
@@ -99,6 +100,10 @@ type Group struct {
 	alone  atomic.Bool // no other replica takes part
 	peers  atomic.Pointer[map[record.ReplicaID]record.NodeID]
 	damage atomic.Pointer[error] // set once
+	// sure is the last of the host's pauses that left no doubt who leads.
+	sure atomic.Int64
+	// waitsFor are the nodes that a replica with a lapse waits for; nil: it has none.
+	waitsFor atomic.Pointer[[]record.NodeID]
 
 	// old is what the last restart found; immutable.
 	old *recovered
@@ -113,8 +118,15 @@ type Group struct {
 	// mark is a leader's word that the group goes quiet, to be followed at the end
 	// of the turn.
 	mark *raftpb.Message
+	// relaxed: entries are answered for before they are synced.
+	relaxed bool
+	// lapse: this replica may have forgotten the end of its log; nil: it has not.
+	lapse *lapse
 	// leaderless is how many ticks this replica has known no leader.
 	leaderless int
+	// heldBack is how many ticks this replica, on a sick node, has left it to others
+	// to stand for election since it last heard of a leader.
+	heldBack int
 	// standIn is after how many ticks to stand for election, if nobody leads then.
 	standIn int
 	failed  error
@@ -151,10 +163,13 @@ func (in *inbox) reset() {
 // ID is the group's id.
 func (g *Group) ID() record.Group { return g.spec.Group }
 
+// Replica is the id of this node's replica.
+func (g *Group) Replica() record.ReplicaID { return g.spec.Replica }
+
 // Status is what this replica knows of the leadership. Any goroutine may ask.
 func (g *Group) Status() Status {
 	s := *g.status.Load()
-	if s.Leading && g.host.late() && !g.alone.Load() {
+	if s.Leading && (g.host.late() || g.sure.Load() < g.host.pauses.Load()) && !g.alone.Load() {
 		s.Leading = false
 	}
 	return s

@@ -32,11 +32,17 @@ type Config struct {
 	CheckpointBytes   int64         // 512 MiB
 	CheckpointEntries int64         // 1,000,000
 	TickInterval      time.Duration // of raft's clock: 100 ms
+	// Boot is the id of the machine's present run, from its start to its stop; "": it is
+	// not known. See boot.go.
+	Boot string
 	// Transport carries messages to other nodes; nil: there are none.
 	Transport Transport
 	// Alive reports whether a node was heard of lately; nil: always. Groups go
 	// quiet only while it does; see PeerDown.
 	Alive func(record.NodeID) bool
+	// Sick reports whether another node's disk is slow, so that it should not lead;
+	// nil: none is. Of its own a host is told: see SetSick.
+	Sick func(record.NodeID) bool
 	// OnFail is told once when a write or fsync failed: the node must stop.
 	OnFail func(error)
 }
@@ -56,6 +62,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Alive == nil {
 		c.Alive = func(record.NodeID) bool { return true }
+	}
+	if c.Sick == nil {
+		c.Sick = func(record.NodeID) bool { return false }
 	}
 	if c.Transport == nil {
 		c.Transport = noTransport{}
@@ -93,12 +102,25 @@ type Host struct {
 	// lastTick is when raft's clock moved last, in nanoseconds since started; 0
 	// before it does.
 	lastTick atomic.Int64
-	failed   atomic.Bool
+	// pauses counts how often this process did not run for so long that its
+	// leaderships were in doubt. See quiet.go.
+	pauses atomic.Int64
+	failed atomic.Bool
+	sick   atomic.Bool // see SetSick
+	// lostPower: what was not synced when the folder was last used may be gone.
+	lostPower bool
+	boot      string // what the boot file says
+	// life is another number for every start on the same disk.
+	life uint64
+	// membersKnown: see Host.MembersKnown.
+	membersKnown atomic.Bool
 }
 
 // walWriter takes what groups want written: a wal.Writer, or for a Single wal.Steps.
 type walWriter interface {
 	Submit(wal.Batch)
+	Stall(on bool)
+	Crowded() bool
 	Close() error
 }
 
@@ -121,6 +143,9 @@ func Open(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	h.writer = wal.NewWriter(h.wal)
+	if err := h.admitLapses(); err != nil {
+		return nil, errors.Join(err, h.writer.Close())
+	}
 	cfg = h.cfg
 	for range cfg.Loops + 1 { // the last one is for urgent groups
 		l := newLoop()
@@ -180,6 +205,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	delete(h.recovered, spec.Group)
 	g := &Group{spec: spec, host: h, loop: h.loopFor(spec)}
 	g.status.Store(&Status{})
+	g.sure.Store(h.pauses.Load())
 	if spec.Peers == nil {
 		spec.Peers = map[record.ReplicaID]record.NodeID{}
 	}
@@ -201,7 +227,8 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 		return nil, err
 	}
 	g.core, g.kept = core, core.applied
-	g.dirty = r == nil || r.section == nil || r.hard != nil || core.log.last() > core.log.base
+	g.dirty = r == nil || r.section == nil || r.hard != nil || r.flagged || core.log.last() > core.log.base
+	g.remember(r)
 	g.call(func() {
 		if g.core == nil {
 			return // its first turn has failed already
@@ -209,6 +236,11 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 		// A sole voter need not wait for a timeout. Nor need the first replica of a
 		// new group: it is the one that shall lead. The other nodes may not run theirs
 		// yet, so it tries again a tick later.
+		if g.lapse != nil {
+			g.askEnds()
+			g.retick()
+			return
+		}
 		first := r == nil && len(spec.Voters) > 0 && spec.Voters[0] == spec.Replica
 		if first {
 			g.standIn = 1
@@ -221,6 +253,38 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 		g.retick()
 	})
 	return g, nil
+}
+
+// remember says what a replica that starts may have forgotten. From Add.
+func (g *Group) remember(r *recovered) {
+	g.relaxed = g.spec.Relaxed
+	was := r != nil && r.relaxed
+	if r != nil {
+		g.lapse = r.lapse()
+		if g.relaxed && !was && g.host.lostPower && g.lapse == nil {
+			// It is of a version that did not write down that it was relaxed.
+			g.lapse = &lapse{until: r.hardState().GetTerm()}
+		}
+	}
+	if g.lapse != nil {
+		g.waitsFor.Store(&[]record.NodeID{})
+	}
+	if was != g.relaxed {
+		g.writeLapse()
+	}
+}
+
+// MembersKnown says that what the groups have been told of their replicas (SetPeers) is as
+// new as this start. Before, a replica with a lapse takes nobody's silence for absence.
+func (h *Host) MembersKnown() {
+	h.membersKnown.Store(true)
+	for _, g := range h.Groups() {
+		g.Do(func() {
+			if g.core != nil && g.lapse != nil {
+				g.askEnds()
+			}
+		})
+	}
 }
 
 func (h *Host) loopFor(spec Spec) *loop {
@@ -312,6 +376,9 @@ func (h *Host) Group(id record.Group) *Group {
 	return h.groups[id]
 }
 
+// Alive reports whether a node was heard of lately.
+func (h *Host) Alive(node record.NodeID) bool { return h.cfg.Alive(node) }
+
 // Ticking is how many groups have their clock running: those that are not quiet.
 func (h *Host) Ticking() int {
 	h.mu.Lock()
@@ -341,12 +408,7 @@ func (h *Host) Drop(id record.Group) error {
 // forget writes that a group's replica is gone, so that no restart brings it
 // back; 0: one that no checkpoint knows.
 func (h *Host) forget(id record.Group, replica record.ReplicaID) error {
-	done := make(chan error, 1)
-	h.writer.Submit(wal.Batch{Records: []wal.Record{{Kind: wal.KindRemoved, Group: id, Vote: uint64(replica)}}, Sync: true, Done: func(_ []wal.Position, err error) { done <- err }})
-	if !h.single.drain() {
-		return wal.ErrFull // it is queued
-	}
-	return <-done
+	return h.writeWait(wal.Batch{Records: []wal.Record{{Kind: wal.KindRemoved, Group: id, Vote: uint64(replica)}}, Sync: true})
 }
 
 // Groups lists the running groups, by id.
@@ -362,7 +424,8 @@ func (h *Host) groupsLocked() []*Group {
 	return out
 }
 
-// Close makes a last checkpoint, stops all groups and closes the WAL.
+// Close makes a last checkpoint, stops all groups, closes the WAL, and leaves a mark
+// that says that all of it is on the disk.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.stopped {
@@ -383,7 +446,10 @@ func (h *Host) Close() error {
 	for _, l := range h.loops {
 		l.stop()
 	}
-	return errors.Join(err, h.writer.Close())
+	if err = errors.Join(err, h.writer.Close()); err != nil || h.failed.Load() {
+		return err
+	}
+	return h.writeBoot("clean")
 }
 
 // fail stops the node: see Config.OnFail.

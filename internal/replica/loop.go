@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -65,30 +66,23 @@ func (l *loop) stop() {
 // turn lets the group deal with everything in its inbox.
 func (g *Group) turn() {
 	in := g.take()
+	if g.core != nil {
+		g.hear(&in)
+	}
 	if g.core == nil {
 		g.refuse(&in)
 	} else {
-		for _, w := range in.stored {
-			if g.core != nil {
-				g.afterStored(w)
-			}
-			w.free()
-		}
-		for _, m := range in.messages {
-			if wakes(m.raft) {
-				g.wakeUp()
-			}
-		}
-		for _, m := range in.messages {
-			g.receive(m)
-		}
 		for range in.ticks {
 			if !g.quiet {
 				g.tickOnce()
 			}
 		}
 		settled := g.idleTicks >= quietAfter
-		g.core.propose(in.proposals)
+		if g.host.writer.Crowded() {
+			refuse(in.proposals, ErrBusy)
+		} else {
+			g.core.propose(in.proposals)
+		}
 		g.work()
 		for _, f := range in.calls {
 			f()
@@ -113,16 +107,34 @@ func (g *Group) turn() {
 	g.spare = in
 }
 
+// hear takes what the WAL and the peers have sent. It leaves in the inbox the messages
+// that it did not come to, as an earlier one has ended the replica.
+func (g *Group) hear(in *inbox) {
+	for _, w := range in.stored {
+		if g.core != nil {
+			g.afterStored(w)
+		}
+		w.free()
+	}
+	for _, m := range in.messages {
+		if wakes(m.raft) {
+			g.wakeUp()
+		}
+	}
+	done := 0
+	for ; done < len(in.messages) && g.core != nil; done++ {
+		g.receive(in.messages[done])
+	}
+	in.messages = slices.Delete(in.messages, 0, done)
+}
+
 // refuse answers proposals to a group that cannot take any.
 func (g *Group) refuse(in *inbox) {
 	err := g.failed
 	if err == nil {
 		err = ErrStopped
 	}
-	for _, p := range in.proposals {
-		p.Buf.Release()
-		p.Done(nil, err)
-	}
+	refuse(in.proposals, err)
 	for _, m := range in.messages {
 		m.buf.Release()
 	}
@@ -131,9 +143,26 @@ func (g *Group) refuse(in *inbox) {
 	}
 }
 
+func refuse(proposals []Proposal, err error) {
+	for _, p := range proposals {
+		p.Buf.Release()
+		p.Done(nil, err)
+	}
+}
+
 // receive takes a peer's message.
 func (g *Group) receive(m Message) {
 	switch t := m.raft.GetType(); {
+	case g.declines(m.raft):
+		m.buf.Release()
+	case isLapseWord(m.raft):
+		m.buf.Release()
+		g.hearWord(m.raft)
+	case g.lapse != nil && !g.lapse.admits(m.raft):
+		m.buf.Release()
+	case g.core.forgot(m.raft):
+		m.buf.Release()
+		g.fail(fmt.Errorf("%w: entries %d to %d", ErrForgotten, g.core.log.last()+1, m.raft.GetCommit()))
 	case t == raftpb.MsgSnap:
 		// Raft hears of it when the copy is here.
 		from := m.raft.GetFrom()
@@ -147,6 +176,9 @@ func (g *Group) receive(m Message) {
 	case isMark(m.raft):
 		m.buf.Release()
 		g.mark = m.raft
+	case g.core.overrules(m.raft):
+		m.buf.Release()
+		g.fail(fmt.Errorf("%w in term %d, from entry %d on", ErrOverruled, m.raft.GetTerm(), m.raft.GetIndex()+1))
 	default:
 		g.core.receive(m)
 	}
@@ -194,13 +226,12 @@ func (g *Group) work() {
 		} else {
 			g.write(e)
 		}
-		for _, m := range e.messages {
-			g.send(m)
+		late := g.core.anyTellsMore(e.messages)
+		if !late {
+			if g.sendAll(e.messages); g.core == nil {
+				break
+			}
 		}
-		if g.core == nil {
-			break
-		}
-		g.core.afterSends()
 		g.core.reads.answered(e.reads)
 		for _, en := range e.apply {
 			applied = true
@@ -213,11 +244,21 @@ func (g *Group) work() {
 		for _, m := range e.applied {
 			g.core.step(m)
 		}
+		if late {
+			if g.sendAll(e.messages); g.core == nil {
+				break
+			}
+		}
+		g.core.afterSends()
 		g.core.reads.reached(g.core.applied)
 		g.core.ask()
 		g.core.trim()
 	}
 	if g.core != nil {
+		g.sendAll(g.core.settle())
+	}
+	if g.core != nil {
+		g.recollect()
 		g.core.unload(g.host.keepPayloadBytes())
 	}
 	if applied {
@@ -225,6 +266,16 @@ func (g *Group) work() {
 		g.spec.Machine.Applied()
 	}
 	g.publish()
+}
+
+// sendAll sends messages to other replicas. The replica may fail of it.
+func (g *Group) sendAll(ms []*raftpb.Message) {
+	for _, m := range ms {
+		if g.core != nil {
+			g.core.hold(m)
+			g.send(m)
+		}
+	}
 }
 
 // publish makes the leadership known if it changed.

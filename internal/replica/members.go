@@ -73,21 +73,28 @@ func (g *Group) Membership(ctx context.Context) (Membership, error) {
 		err error
 	}
 	done := make(chan answer, 1)
-	ok := g.Do(func() {
-		if g.core == nil || !g.core.lead {
-			done <- answer{err: ErrNotLeader}
-			return
-		}
-		done <- answer{m: g.core.membership()}
-	})
-	if !ok {
-		return Membership{}, ErrStopped
-	}
+	g.MembershipThen(func(m Membership, err error) { done <- answer{m, err} })
 	select {
 	case a := <-done:
 		return a.m, a.err
 	case <-ctx.Done():
 		return Membership{}, ctx.Err()
+	}
+}
+
+// MembershipThen is Membership for callers that do not wait: done is called once,
+// from the group's loop or from this call, and must not block. Errors: ErrNotLeader,
+// ErrStopped.
+func (g *Group) MembershipThen(done func(Membership, error)) {
+	ok := g.Do(func() {
+		if g.core == nil || !g.core.lead {
+			done(Membership{}, ErrNotLeader)
+			return
+		}
+		done(g.core.membership(), nil)
+	})
+	if !ok {
+		done(Membership{}, ErrStopped)
 	}
 }
 
@@ -255,6 +262,9 @@ func (g *Group) Transfer(to record.ReplicaID) {
 			return
 		}
 		id := uint64(to)
+		if id == 0 {
+			id = g.core.successor(g.well)
+		}
 		if id == 0 {
 			id = g.core.successor(func(uint64) bool { return true })
 		}

@@ -28,20 +28,30 @@ const quietMark = "go quiet"
 
 // tickOnce moves raft's clock.
 func (g *Group) tickOnce() {
-	g.core.rn.Tick()
-	g.knock()
-	if g.standIn > 0 {
-		if g.standIn--; g.standIn == 0 && g.core.leader == 0 {
-			if err := g.core.campaign(); err != nil {
-				g.spec.Logger.Debug("cannot stand for election", "group", g.spec.Group, "err", err)
-			}
-		}
+	if g.lapse != nil {
+		g.tickLapsed()
+		return
 	}
+	g.advance()
+	g.knock()
+	g.stand()
 	if !g.core.idle() {
 		g.idleTicks = 0
 		return
 	}
 	g.idleTicks++
+}
+
+// stand stands for election when the time for it has come, if nobody leads then.
+func (g *Group) stand() {
+	if g.standIn == 0 {
+		return
+	}
+	if g.standIn--; g.standIn == 0 && g.core.leader == 0 && !g.leavesIt() {
+		if err := g.core.campaign(); err != nil {
+			g.spec.Logger.Debug("cannot stand for election", "group", g.spec.Group, "err", err)
+		}
+	}
 }
 
 // knock wakes the others if this replica knows no leader: it may have come back
@@ -67,7 +77,8 @@ func (c *core) idle() bool {
 	c.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
 		idle = idle && pr.Match == c.applied && (id == uint64(c.id) || pr.State == tracker.StateReplicate)
 	})
-	return idle
+	// A transfer that is not taken up ends by the clock; until then nothing is taken.
+	return idle && c.rn.BasicStatus().LeadTransferee == 0
 }
 
 // heard reports whether all replicas have answered since raft counted last: a
@@ -125,7 +136,7 @@ func (g *Group) hush(m *raftpb.Message) {
 // wakes reports whether a message ends the quiet. Answers to a leader's last
 // heartbeats say nothing new.
 func wakes(m *raftpb.Message) bool {
-	if m.GetType() != raftpb.MsgHeartbeatResp {
+	if m.GetType() != raftpb.MsgHeartbeatResp || isLapseWord(m) {
 		return true
 	}
 	refused := string(m.GetContext()) == quietMark
@@ -145,7 +156,7 @@ func (g *Group) setQuiet(on bool) {
 func (g *Group) wakeUp() {
 	if g.quiet && g.core != nil {
 		g.setQuiet(false)
-		g.core.rn.Tick()
+		g.advance()
 	}
 }
 
@@ -223,20 +234,27 @@ func (h *Host) late() bool {
 	return last != 0 && time.Since(h.started)-time.Duration(last) > doubtAfter*h.cfg.TickInterval
 }
 
-// doubt has every leadership confirmed by a majority before it counts again.
+// doubt has every leadership confirmed by a majority before it counts again. From
+// when it returns no group says that it leads, even one whose turn is yet to come.
 func (h *Host) doubt() {
+	pause := h.pauses.Add(1)
 	for _, g := range h.Groups() {
-		g.Do(func() {
-			if g.core == nil || !g.core.lead || g.core.alone() {
-				return
-			}
-			g.core.doubt = true
-			term := g.core.term
-			g.core.reads.fresh = append(g.core.reads.fresh, func(err error) {
-				if err == nil && g.core != nil && g.core.term == term {
-					g.core.doubt = false
-				}
-			})
-		})
+		g.Do(func() { g.doubt(pause) })
 	}
+}
+
+func (g *Group) doubt(pause int64) {
+	if g.core == nil || !g.core.lead || g.core.alone() {
+		g.sure.Store(pause) // whom it elects later is elected after the pause
+		return
+	}
+	g.core.doubt = true
+	term := g.core.term
+	g.core.reads.fresh = append(g.core.reads.fresh, func(err error) {
+		g.sure.Store(pause)
+		// A majority that was asked before another pause says nothing of that.
+		if err == nil && g.core != nil && g.core.term == term && pause == g.host.pauses.Load() {
+			g.core.doubt = false
+		}
+	})
 }

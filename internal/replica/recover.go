@@ -22,12 +22,23 @@ type recovered struct {
 	// members is a membership that was forced after the section was made.
 	members *raftpb.ConfState
 	damage  error
+	// relaxed: entries were answered for before they were synced. until: those up to
+	// this term may be forgotten; 0: none is. flagged: a record behind the section says so.
+	relaxed, flagged bool
+	until            uint64
 	// gap: entries behind one that is missing were found; nothing yet has taken
 	// their place.
 	gap error
 	// from is where the WAL's first record is that the section lacks; zero: none.
 	// As long as nobody has added the group, it is nowhere else.
 	from wal.Position
+}
+
+func (r *recovered) lapse() *lapse {
+	if r.until == 0 {
+		return nil
+	}
+	return &lapse{until: r.until}
 }
 
 func (r *recovered) base() uint64 {
@@ -86,11 +97,14 @@ func (h *Host) recover() error {
 		return err
 	}
 	h.checkpoint.seq = seq
+	if err := h.readBoot(); err != nil {
+		return err
+	}
 	h.recovered = make(map[record.Group]*recovered, len(sections))
 	h.removed = map[record.Group]wal.Position{}
 	defer func() { h.removed = nil }()
 	for id, s := range sections {
-		r := &recovered{section: s, damage: s.damaged}
+		r := &recovered{section: s, damage: s.damaged, relaxed: s.relaxed, until: s.until}
 		h.recovered[id] = r
 	}
 	cfg := h.cfg.WAL
@@ -111,10 +125,12 @@ func (h *Host) replay(rec wal.Record) error {
 		r = &recovered{}
 		h.recovered[rec.Group] = r
 	}
-	if r.from.IsZero() && (rec.Kind == wal.KindHardState || rec.Kind == wal.KindMembers || rec.Kind == wal.KindEntry && uint64(rec.Index) > r.base()) {
+	if r.from.IsZero() && (rec.Kind == wal.KindHardState || rec.Kind == wal.KindMembers || rec.Kind == wal.KindLapse || rec.Kind == wal.KindEntry && uint64(rec.Index) > r.base()) {
 		r.from = rec.Position
 	}
 	switch rec.Kind {
+	case wal.KindLapse:
+		r.relaxed, r.until, r.flagged = rec.Vote != 0, uint64(rec.Term), true
 	case wal.KindEntry:
 		r.entry(rec)
 	case wal.KindHardState:
@@ -136,7 +152,7 @@ func (h *Host) replay(rec wal.Record) error {
 			break
 		}
 		// The checkpoint is newer, and has a replica that came after: ids only grow.
-		h.recovered[rec.Group] = &recovered{section: r.section, damage: r.section.damaged}
+		h.recovered[rec.Group] = &recovered{section: r.section, damage: r.section.damaged, relaxed: r.section.relaxed, until: r.section.until}
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func OpenSingle(cfg Config) (*Single, error) {
 	s := &Single{Host: h, WAL: wal.NewSteps(h.wal)}
 	h.single, h.writer = s, s.WAL
 	h.loops = []*loop{newLoop()}
-	return s, nil
+	return s, h.admitLapses()
 }
 
 // Step runs the groups that have something in their inboxes until none has.
@@ -81,7 +81,7 @@ func (s *Single) Checkpoint(ready func(finish func() error)) {
 	began, written := s.wal.Position(), s.wal.Written()
 	wanted := s.checkpoint.wanted
 	s.checkpoint.wanted = nil
-	s.writer.Submit(wal.Batch{Done: func(_ []wal.Position, err error) {
+	s.writer.Submit(wal.Batch{Probe: true, Done: func(_ []wal.Position, err error) {
 		if err != nil {
 			ready(nil)
 			return
@@ -141,6 +141,7 @@ type Look struct {
 	Stored          uint64 // the entries up to it are durable here
 	Last            uint64
 	Leading         bool
+	Began           uint64   // first entry of the present term in the log; 0: none is
 	Voters, Joining []uint64 // Joining: voters of the configuration that is being left
 	Learners        []uint64
 	State           []byte // of the machine
@@ -161,6 +162,9 @@ func (s *Single) Look(g *Group, state bool) *Look {
 	}
 	for l.Stored < l.Last && !c.log.at(l.Stored+1).pos.IsZero() {
 		l.Stored++
+	}
+	for i := c.log.last(); i > c.log.base && c.log.at(i).term == c.term; i-- {
+		l.Began = i
 	}
 	if state {
 		l.State = g.spec.Machine.Save()

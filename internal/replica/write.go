@@ -79,18 +79,20 @@ func (g *Group) write(e effects) {
 		return
 	}
 	w := g.newWriting(stored{first: e.first, last: e.last, after: e.after})
-	w.add(e)
+	anchors := w.add(e)
 	if len(w.records) == 0 {
 		// Responses, once everything written before is durable.
-		g.host.writer.Submit(wal.Batch{Sync: !g.spec.Relaxed, Done: w.tell})
+		g.host.writer.Submit(wal.Batch{Sync: !g.relaxed, Done: w.tell})
 		return
 	}
-	sync := e.durable && (!g.spec.Relaxed || e.votes)
+	sync := e.durable && (!g.relaxed || e.votes || anchors)
 	g.host.writer.Submit(wal.Batch{Records: w.records, Sync: sync, Done: w.tell})
 }
 
-// add makes the records of what is to be written.
-func (w *writing) add(e effects) {
+// add makes the records of what is to be written. It reports whether there are
+// entries among them that must not be forgotten in a relaxed group either: who takes
+// part, and what makes sure of it (confKept).
+func (w *writing) add(e effects) (anchors bool) {
 	g := w.group
 	for i := e.first; i <= e.last; i++ {
 		s := g.core.log.at(i)
@@ -101,6 +103,7 @@ func (w *writing) add(e effects) {
 		if g.spec.Volatile != nil && s.kind == raftpb.EntryNormal && len(data) > 0 {
 			data, sumFrom = g.spec.Volatile(data), 0
 		}
+		anchors = anchors || s.kind != raftpb.EntryNormal || len(data) == 0
 		w.terms = append(w.terms, s.term)
 		w.records = append(w.records, wal.Record{
 			Kind: wal.KindEntry, Group: g.spec.Group, Index: record.Index(i),
@@ -110,7 +113,7 @@ func (w *writing) add(e effects) {
 	}
 	g.host.checkpoint.entries.Add(int64(len(w.terms)))
 	if e.hard == nil {
-		return
+		return anchors
 	}
 	g.dirty = true
 	commit := e.hard.GetCommit()
@@ -121,4 +124,5 @@ func (w *writing) add(e effects) {
 		Kind: wal.KindHardState, Group: g.spec.Group, Term: record.Term(e.hard.GetTerm()),
 		Vote: e.hard.GetVote(), Index: record.Index(commit),
 	})
+	return anchors
 }

@@ -131,7 +131,7 @@ func nodes(image *meta.Image) []*tubev1.Node {
 		byID[id] = &tubev1.Node{
 			Id: int32(n.ID), Roles: n.Roles, Zone: n.Zone,
 			KafkaAddress: n.Kafka, HttpAddress: n.HTTP, PeerAddress: n.Peer,
-			Version: n.Version, State: string(n.State), Controller: n.ID == image.Controller, Drain: n.Drain,
+			Version: n.Version, State: string(n.State), Controller: n.ID == image.Controller, Drain: n.Drain, Sick: n.Sick,
 		}
 		if !n.Since.IsZero() {
 			byID[id].Since = timestamppb.New(n.Since)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -11,7 +12,8 @@ import (
 type controllerKey struct{}
 
 // limited bounds every request's body, the time to read it and the time to take
-// the answer. Streams move their deadlines along: see deadlines.
+// the answer. Streams move their deadlines along: see deadlines. The queue services
+// bound their bodies themselves: see bodies.
 func limited(next http.Handler, read, write time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
@@ -20,7 +22,9 @@ func limited(next http.Handler, read, write time.Duration) http.Handler {
 		_ = rc.SetReadDeadline(now.Add(read))
 		_ = rc.SetWriteDeadline(now.Add(write))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+		if !strings.HasPrefix(r.URL.Path, queuePaths) {
+			r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), controllerKey{}, rc)))
 	})
 }
@@ -31,6 +35,20 @@ func deadlines(ctx context.Context, by time.Time) {
 	if rc, ok := ctx.Value(controllerKey{}).(*http.ResponseController); ok {
 		_ = rc.SetReadDeadline(time.Time{})
 		_ = rc.SetWriteDeadline(by)
+	}
+}
+
+// expireRead makes reading the rest of ctx's request fail, also where it hangs.
+func expireRead(ctx context.Context) {
+	if rc, ok := ctx.Value(controllerKey{}).(*http.ResponseController); ok {
+		_ = rc.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// expireWrite makes writing the rest of the answer fail, also where it hangs.
+func expireWrite(ctx context.Context) {
+	if rc, ok := ctx.Value(controllerKey{}).(*http.ResponseController); ok {
+		_ = rc.SetWriteDeadline(time.Unix(1, 0))
 	}
 }
 

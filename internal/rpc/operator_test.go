@@ -27,6 +27,9 @@ import (
 type trio struct {
 	tubev1connect.ClusterServiceClient // asks it
 	master                             *master.Master
+	queues                             *fakeQueues
+	url                                string
+	server                             *Server
 
 	mu      sync.Mutex
 	machine *meta.Machine
@@ -47,7 +50,11 @@ func newTrio(t *testing.T) *trio {
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	c.master = master.New(master.Config{Node: 1, Proposer: c, Image: c.Image, Logger: quiet, DefaultPartitions: 3, Seed: func() uint64 { return 1 }})
+	c.queues = newFakeQueues()
 	s := New(Config{
+		Queues: func() (QueueBackend, error) {
+			return QueueBackend{c.queues, c.master, c.queues, c.queues}, c.queues.starting
+		},
 		Self: Self{Node: 1}, Cluster: c, Events: &fake{}, Ready: func() error { return nil }, Metrics: http.NotFoundHandler(), Logger: quiet,
 		Operator: func() (Operator, error) { return Operator{c.master, c.master, c}, nil },
 	})
@@ -58,6 +65,7 @@ func newTrio(t *testing.T) *trio {
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Stop(context.Background()); <-done })
+	c.url, c.server = "http://"+l.Addr().String(), s
 	c.ClusterServiceClient = tubev1connect.NewClusterServiceClient(http.DefaultClient, "http://"+l.Addr().String())
 	return c
 }

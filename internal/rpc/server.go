@@ -36,13 +36,16 @@ const (
 	profileTimeout = 10 * time.Minute
 )
 
-// Config says what the door serves. All but Pprof must be set.
+// Config says what the door serves. All but Pprof and Queues must be set.
 type Config struct {
 	Self    Self
 	Cluster Cluster
 	Events  Events
 	// Operator returns what changes the cluster, or why that is not there yet.
 	Operator func() (Operator, error)
+	// Queues returns what carries out the queue services' calls, or why that is not
+	// there yet; nil: they are not served.
+	Queues func() (QueueBackend, error)
 	// Ready returns nil once the node serves, else why it does not.
 	Ready   func() error
 	Metrics http.Handler
@@ -84,6 +87,9 @@ func (s *Server) routes(cfg Config) http.Handler {
 	path, handler := tubev1connect.NewClusterServiceHandler(newClusterService(cfg, s.streams),
 		connect.WithCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxBodyBytes), connect.WithInterceptors(refusals(cfg.Logger)))
 	mux.Handle(path, http.NewCrossOriginProtection().Handler(handler))
+	if cfg.Queues != nil {
+		queueRoutes(mux, cfg, s.streams)
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := cfg.Ready(); err != nil {

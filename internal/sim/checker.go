@@ -35,6 +35,17 @@ type history struct {
 	states  map[uint64]uint32 // digest of the machine by applied index
 	values  []message         // by offset
 	acked   []message
+	// at has the entry that gave an offset, of relaxed groups.
+	at map[uint64]record.Index
+	// forgotten has, of relaxed groups, the nodes whose replica has lost entries that it
+	// had confirmed, from which on, until it has them again.
+	forgotten map[record.NodeID]record.Index
+	// losable: entries from here on may be gone, as two of three have forgotten them; 0: none.
+	losable record.Index
+	losses  int // how often something acknowledged was lost
+	// lostAt and lostIn are from where on, and by which leader's term, it was the last time.
+	lostAt record.Index
+	lostIn uint64
 }
 
 // entry is what a committed entry is on every replica.
@@ -49,6 +60,8 @@ type promise struct {
 	votes map[uint64]uint64 // by term: for whom
 	// term and index of the last entries that were said to be durable.
 	term, index uint64
+	// applied is the last entry that was applied: a leader promises to itself.
+	applied uint64
 }
 
 // violation ends a run; the error is in the checker.
@@ -67,7 +80,7 @@ func (k *checker) fail(format string, args ...any) {
 func (k *checker) of(g record.Group) *history {
 	h := k.groups[g]
 	if h == nil {
-		h = &history{entries: map[record.Index]entry{}, leaders: map[uint64]record.ReplicaID{}, reached: map[uint64]record.Index{}, states: map[uint64]uint32{}}
+		h = &history{entries: map[record.Index]entry{}, leaders: map[uint64]record.ReplicaID{}, reached: map[uint64]record.Index{}, states: map[uint64]uint32{}, at: map[uint64]record.Index{}, forgotten: map[record.NodeID]record.Index{}}
 		k.groups[g] = h
 	}
 	return h
@@ -121,15 +134,26 @@ func (k *checker) joined(n *node, h *hosted) {
 			k.fail("replica %d of group %d comes back in term %d with vote %d, but has voted in term %d for %d", h.id, h.t.id, l.Term, l.Vote, term, who)
 		}
 	}
+	if h.t.relaxed && (l.Term == p.term && l.Last < p.index || l.Last < p.applied) {
+		if _, lapsed := h.group.Lapsed(); !lapsed {
+			k.fail("replica %d of group %d comes back with entries up to %d, has said to have %d, and takes itself for whole", h.id, h.t.id, l.Last, max(p.index, p.applied))
+		}
+		k.forgot(h.t, n.id, record.Index(l.Last+1))
+		p.index, p.applied = min(p.index, l.Last), l.Last
+	}
 	if l.Term == p.term && l.Last < p.index {
 		k.fail("replica %d of group %d comes back with entries up to %d, but has said to have %d", h.id, h.t.id, l.Last, p.index)
 	}
 	h.from = record.Index(l.Applied)
+	k.overruled(h, l)
 	k.state(h, l)
 }
 
 // state compares a machine's state with what others had at the same index.
 func (k *checker) state(h *hosted, l *replica.Look) {
+	if h.overruled {
+		return
+	}
 	hist := k.of(h.t.id)
 	sum := crc32.ChecksumIEEE(l.State)
 	if old, known := hist.states[l.Applied]; known && old != sum {
@@ -151,12 +175,19 @@ func (k *checker) applied(n *node, h *hosted, e replica.Entry, result any) {
 	if e.Index <= max(h.last, h.from) {
 		k.fail("replica %d of group %d applies entry %d again", h.id, h.t.id, e.Index)
 	}
+	p := k.promiseOf(member{h.t.id, h.id})
+	p.applied = max(p.applied, uint64(e.Index))
 	hist := k.of(h.t.id)
 	now := entry{term: e.Term, sum: crc32.ChecksumIEEE(e.Data), result: h.t.kind.outcome(result), prev: h.last}
 	old, known := hist.entries[e.Index]
 	switch {
 	case !known:
 		hist.entries[e.Index] = now
+		if a, ok := result.(answer); ok && h.t.relaxed && a.err == nil {
+			if _, known := hist.at[a.offset]; !known {
+				hist.at[a.offset] = e.Index
+			}
+		}
 		hist.reached[uint64(e.Term)] = max(hist.reached[uint64(e.Term)], e.Index)
 		k.c.log("n%d g%d applies %d of term %d: %s", n.id, h.t.id, e.Index, e.Term, now.result)
 	case old.term != now.term || old.sum != now.sum:
@@ -177,10 +208,13 @@ func (k *checker) looked(n *node) {
 			continue
 		}
 		s := h.group.Status()
+		hist := k.of(t.id)
+		if _, lapsed := h.group.Lapsed(); !lapsed && t.settled {
+			delete(hist.forgotten, n.id)
+		}
 		if s.Leader != h.id {
 			continue
 		}
-		hist := k.of(t.id)
 		term := uint64(s.Term)
 		if other, known := hist.leaders[term]; known && other != h.id {
 			k.fail("replicas %d and %d of group %d both lead in term %d", other, h.id, t.id, term)
@@ -188,6 +222,7 @@ func (k *checker) looked(n *node) {
 			hist.leaders[term] = h.id
 			k.c.faults.count("leader elected")
 			k.c.log("n%d leads g%d in term %d", n.id, t.id, term)
+			k.elected(n, h)
 		}
 		if s.Leading && h.served != term {
 			h.served = term
@@ -262,7 +297,7 @@ func (k *checker) read(t *team, list []message, seen int) {
 		}
 		last[m.client] = m.sequence
 	}
-	for _, m := range k.of(t.id).acked[:seen] {
+	for _, m := range k.of(t.id).acked[:min(seen, len(k.of(t.id).acked))] {
 		if m.offset >= uint64(len(list)) || list[m.offset] != m {
 			k.fail("group %d: client %d's sequence %d, acknowledged at offset %d, is not there: %d are", t.id, m.client, m.sequence, m.offset, len(list))
 		}

@@ -20,14 +20,14 @@ type client struct {
 	guess    *node // who seems to lead
 	acked    int
 	stopped  bool
+	losses   int // of its team, that it knows of
 }
 
 func (c *cluster) makeClients() {
-	id := uint32(0)
 	for _, t := range c.teams {
 		for range 1 + c.rng.IntN(3) {
-			id++
-			k := &client{c: c, id: id, team: t}
+			c.clientIDs++
+			k := &client{c: c, id: c.clientIDs, team: t}
 			c.clients = append(c.clients, k)
 			c.after(c.between(0, time.Second), k.next)
 		}
@@ -111,6 +111,13 @@ func (k *client) answered(a answer) {
 		if c.oneIn(20) {
 			c.read(k.guess, k.team)
 		}
+		c.after(c.between(0, 100*time.Millisecond), k.next)
+	case errors.Is(a.err, errSequence) && c.check.of(k.team.id).losses > k.losses:
+		// What it had acknowledged is lost: it begins anew, as another.
+		k.losses = c.check.of(k.team.id).losses
+		c.clientIDs++
+		k.id, k.sequence, k.guess = c.clientIDs, 0, nil
+		c.faults.count("client began anew")
 		c.after(c.between(0, 100*time.Millisecond), k.next)
 	case errors.Is(a.err, errSequence):
 		c.check.fail("client %d: sequence %d, its next, is refused: %v", k.id, k.sequence, a.err)

@@ -66,10 +66,12 @@ type cluster struct {
 	nodes   []*node
 	teams   []*team
 	clients []*client
-	net     network
-	faults  faults
-	check   *checker
-	trace   trace
+	// clientIDs is the highest id given.
+	clientIDs uint32
+	net       network
+	faults    faults
+	check     *checker
+	trace     trace
 	// calm: nothing goes wrong any more.
 	calm bool
 	// absent is the node that stays away at the end; nil: none.
@@ -142,6 +144,7 @@ func (c *cluster) build() {
 	}
 	c.makeClients()
 	c.makeReaders()
+	c.makeTravellers()
 }
 
 // event is something that happens at a time.

@@ -60,6 +60,11 @@ func (c *cluster) converge() {
 
 // differs says what is not yet as it should be; "": nothing.
 func (c *cluster) differs() string {
+	for _, n := range c.nodes {
+		if n.rotten && n != c.absent {
+			return fmt.Sprintf("nobody has found the damage on node %d", n.id)
+		}
+	}
 	for _, t := range c.teams {
 		lead := t.leader()
 		if lead == nil {

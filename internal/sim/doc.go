@@ -9,7 +9,9 @@
 //	network   delays, drops, repeats, reorders, cuts
 //	team      one replica group: which replicas it should have, on which nodes
 //	client    produces with sequences until acknowledged; reads behind a barrier
+//	traveller reads from leaders and followers as it comes by
 //	fault     what goes wrong, and how often it did
+//	sick      what follows from a disk that is slow
 //	checker   what must hold, looked at while it happens and at the end
 //
 // # How a crash falls between two steps

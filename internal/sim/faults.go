@@ -52,6 +52,7 @@ var kinds = []fault{
 	{"clock jump", (*faults).clockJump, false},
 	{"membership", (*faults).move, true},
 	{"leadership transfer", (*faults).transfer, false},
+	{"power cut with the leader gone", (*faults).forget, true},
 }
 
 func (f *faults) count(what string) { f.counts[what]++ }
@@ -447,7 +448,7 @@ func (f *faults) clockJump() bool {
 
 func (f *faults) move() bool {
 	t := f.c.teams[f.c.rng.IntN(len(f.c.teams))]
-	if f.lossy != nil {
+	if f.lossy != nil || t.relaxed { // how many must have forgotten something is counted with three
 		return false
 	}
 	t.move()
@@ -462,6 +463,37 @@ func (f *faults) transfer() bool {
 	}
 	n.run(func() { n.here[t.id].group.Transfer(0) })
 	return true
+}
+
+// forget has one replica of a relaxed group fall behind, and then at the same moment the
+// process of the leader end and the power of the third fail: what was committed
+// meanwhile is with the leader alone.
+func (f *faults) forget() bool {
+	for _, t := range f.c.teams {
+		lead := t.leader()
+		if !t.relaxed || !t.settled || lead == nil || len(t.peers) != 3 {
+			continue
+		}
+		var others []*node
+		for _, id := range sortedKeys(t.peers) {
+			if n := f.c.node(t.peers[id]); n != lead {
+				others = append(others, n)
+			}
+		}
+		i := f.c.rng.IntN(2)
+		behind, cut := others[i], others[1-i]
+		f.sever([2]record.NodeID{lead.id, behind.id}, [2]record.NodeID{behind.id, lead.id})
+		f.during(f.c.between(200*time.Millisecond, time.Second), func() {
+			if f.c.calm {
+				return
+			}
+			f.c.log("n%d ends, n%d loses its power", lead.id, cut.id)
+			lead.crash(vfs.CrashKeep)
+			cut.crash(vfs.CrashLose)
+		})
+		return true
+	}
+	return false
 }
 
 // heal ends everything that goes wrong.
@@ -493,6 +525,9 @@ func (c *cluster) heal() {
 func (f *faults) spare() *node {
 	ok := func(n *node) bool {
 		for _, t := range f.c.teams {
+			if t.relaxed && t.at(n.id) != 0 {
+				return false // others may have forgotten what it has, and wait for it
+			}
 			if t.at(n.id) != 0 && n != f.lossy && (!t.settled || len(t.voters) < 3) {
 				return false
 			}
@@ -500,6 +535,9 @@ func (f *faults) spare() *node {
 		return true
 	}
 	if f.lossy != nil {
+		if !ok(f.lossy) {
+			return nil
+		}
 		return f.lossy
 	}
 	for _, i := range f.c.rng.Perm(len(f.c.nodes)) {

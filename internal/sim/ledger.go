@@ -51,7 +51,7 @@ func (ledgerKind) host(n *node, h *hosted, founders []record.ReplicaID) (machine
 		err = m.Restore(saved)
 	}
 	g, err := n.host.Add(replica.Spec{
-		Group: h.t.id, Replica: h.id, Voters: founders, Peers: h.t.peers, Machine: m, Damaged: err,
+		Group: h.t.id, Replica: h.id, Relaxed: h.t.relaxed, Voters: founders, Peers: h.t.peers, Machine: m, Damaged: err,
 		Fetch: func(ctx context.Context, from record.NodeID) (replica.Snapshot, error) {
 			return n.fetch(ctx, h.t, from)
 		},

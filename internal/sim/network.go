@@ -38,11 +38,28 @@ func (w wire) Send(to record.NodeID, parts [][]byte, release func()) bool {
 		c.faults.count("message cut off")
 		return c.oneIn(2) // a sender may or may not notice
 	}
-	c.net.carry(n.id, c.node(to), body)
+	c.net.carry(func(delay time.Duration) { c.net.deliver(delay, n.id, c.node(to), body) })
 	return true
 }
 
-func (w *network) carry(from record.NodeID, to *node, body []byte) {
+// call has f run on another node, if and when a message arrives there.
+func (w *network) call(from, to *node, f func()) {
+	c := w.c
+	if w.cut[[2]record.NodeID{from.id, to.id}] || from.dying || !from.up {
+		return
+	}
+	w.carry(func(delay time.Duration) {
+		c.after(delay, func() {
+			if to.up {
+				// A pausing node finds its mail when it wakes.
+				c.push(&event{at: c.now, node: to, life: to.life, do: func() { to.run(f) }})
+			}
+		})
+	})
+}
+
+// carry delivers a message, with luck; deliver has it arrive after a delay.
+func (w *network) carry(deliver func(delay time.Duration)) {
 	c := w.c
 	if c.rng.IntN(1000) < w.drop {
 		c.faults.count("message dropped")
@@ -53,10 +70,10 @@ func (w *network) carry(from record.NodeID, to *node, body []byte) {
 		c.faults.count("message late")
 		delay += c.between(10*time.Millisecond, 3*time.Second)
 	}
-	w.deliver(delay, from, to, body)
+	deliver(delay)
 	if c.rng.IntN(1000) < w.repeat {
 		c.faults.count("message repeated")
-		w.deliver(delay+c.between(0, 500*time.Millisecond), from, to, body)
+		deliver(delay + c.between(0, 500*time.Millisecond))
 	}
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -27,8 +28,10 @@ type node struct {
 	// life counts starts and ends: events of an earlier life are void.
 	life        int
 	pausedUntil time.Duration
-	tick        time.Duration // of raft's clock here
-	skew        time.Duration // of the wall clock here
+	// boot counts the runs of the machine; a process that is killed leaves it running.
+	boot int
+	tick time.Duration // of raft's clock here
+	skew time.Duration // of the wall clock here
 	// writes and syncs take between these.
 	disk1, disk2 time.Duration
 	arrived      map[record.NodeID]uint64
@@ -44,6 +47,11 @@ type node struct {
 	checkpointed  uint64 // WAL bytes at the last checkpoint
 	// stamp counts the disk's starts: an older image is known by it.
 	stamp int
+	// sick: see sick.go. flights counts writes and syncs, quick those since the last
+	// one that was slow.
+	sick           bool
+	sickSince      time.Duration
+	flights, quick int
 	// suspect: the disk lost something that was synced; see faults.mayLose.
 	suspect bool
 	// rotten: bits of a segment are not what was written, and nobody has found out.
@@ -69,6 +77,9 @@ type hosted struct {
 	from   record.Index
 	served uint64
 	peers  int // version of the team's that it knows
+	// overruled: its leader has less, as a majority has forgotten it; it is replaced
+	// as soon as it hears of that.
+	overruled bool
 }
 
 func newNode(c *cluster, id record.NodeID) *node {
@@ -105,7 +116,7 @@ func (n *node) start() {
 	n.busy, n.checkpointing, n.pausedUntil, n.checkpointed = false, false, 0, 0
 	n.here = map[record.Group]*hosted{}
 	n.stamp++
-	n.crashUnsynced = false
+	n.crashUnsynced, n.sick, n.quick = false, false, 0
 	if n.held == nil && c.oneIn(3) {
 		n.held, n.heldAt = n.disk.CrashCopy(c.rng.Uint64(), vfs.CrashKeep), n.stamp
 	}
@@ -117,8 +128,9 @@ func (n *node) start() {
 	}
 	c.log("n%d starts, life %d", n.id, n.life)
 	host, err := replica.OpenSingle(replica.Config{
-		FS: n.faulty, Dir: "d", Logger: slog.New(slog.DiscardHandler), Transport: wire{n},
-		WAL:    wal.Config{FileBytes: 256 << 10, FirstFileBytes: 64 << 10, MaxSpares: 2},
+		FS: n.faulty, Dir: "d", Logger: slog.New(slog.DiscardHandler), Transport: wire{n}, Boot: fmt.Sprint("boot ", n.boot),
+		WAL:    wal.Config{FileBytes: 256 << 10, FirstFileBytes: 64 << 10, MaxSpares: 2, QueueBytes: 32 << 10},
+		Sick:   c.isSick,
 		OnFail: func(err error) { n.stop("storage failed: "+err.Error(), vfs.CrashRandom) },
 	})
 	if n.dying {
@@ -141,7 +153,11 @@ func (n *node) start() {
 		return
 	}
 	n.broken = 0
-	n.run(n.reconcile)
+	n.run(func() {
+		if n.reconcile(); !n.dying {
+			host.MembersKnown()
+		}
+	})
 	if !n.up {
 		return
 	}
@@ -155,6 +171,7 @@ func (n *node) start() {
 		n.drive()
 		n.host.WAL.Mark()
 	})
+	n.every(func() time.Duration { return c.between(700*time.Millisecond, time.Second) }, n.lookAfterSick)
 	n.every(func() time.Duration { return c.between(50*time.Millisecond, 500*time.Millisecond) }, func() {
 		n.broker.LookAtDisk()
 		n.broker.Flush()
@@ -207,6 +224,9 @@ func (n *node) stop(why string, policy vfs.CrashPolicy) {
 	}
 	n.c.log("n%d stops: %s", n.id, why)
 	n.dying, n.fuse = true, 0
+	if policy != vfs.CrashKeep {
+		n.boot++
+	}
 	n.image = n.disk.CrashCopy(n.c.rng.Uint64(), policy)
 }
 
@@ -266,7 +286,9 @@ func (n *node) pumpWAL() {
 	switch {
 	case w.Unsynced():
 		n.busy = true
-		n.after(n.diskTime(), func() {
+		takes := n.diskTime()
+		n.watchDisk(takes)
+		n.after(takes, func() {
 			n.busy = false
 			n.run(func() {
 				n.c.log("n%d syncs", n.id)
@@ -279,6 +301,8 @@ func (n *node) pumpWAL() {
 		if w.Blocked() {
 			n.c.faults.count("write-ahead log waited for room")
 			wait = 100 * time.Millisecond
+		} else {
+			n.watchDisk(wait)
 		}
 		n.after(wait, func() {
 			n.busy = false
@@ -379,7 +403,7 @@ func (n *node) reconcile() {
 			}
 			if err := h.group.Err(); err != nil {
 				n.c.log("n%d replica %d of g%d is damaged: %v", n.id, h.id, t.id, err)
-				if !n.suspect {
+				if !n.suspect && !(h.overruled && errors.Is(err, replica.ErrOverruled)) {
 					n.c.check.fail("replica %d of group %d on node %d is damaged, and nothing was done to its disk: %v", h.id, t.id, n.id, err)
 				}
 				n.c.faults.count("replica damaged")
@@ -437,6 +461,7 @@ func (n *node) applied(g *replica.Group, e replica.Entry, result any) {
 func (n *node) empty() {
 	n.disk, n.rotten = vfs.NewMem(), false
 	for _, t := range n.c.teams {
+		n.c.check.forgot(t, n.id, 1)
 		t.replace(n.id)
 	}
 }

@@ -35,7 +35,7 @@ var epoch = time.Unix(1_700_000_000, 0)
 // startBroker makes a node's broker; it runs on nothing but the node's events.
 func (n *node) startBroker() (*broker.Broker, error) {
 	return broker.New(broker.Config{
-		Node: n.id, FS: n.faulty, Dir: "d/data", Host: n.host.Host, Copier: copier{n}, Logger: slog.New(slog.DiscardHandler),
+		Node: n.id, FS: n.faulty, Dir: "d/data", Host: n.host.Host, Copier: copier{n}, Asker: asker{n}, Logger: slog.New(slog.DiscardHandler),
 		Clock:      func() time.Time { return epoch.Add(n.c.now + n.skew) },
 		FlushBytes: 16 << 10, TailBudgetBytes: 64 << 10, ReserveBytes: 1, Passive: true,
 		OnFail: func(err error) { n.stop("storage failed: "+err.Error(), vfs.CrashRandom) },
@@ -111,30 +111,40 @@ func (m *partition) read(anywhere bool) ([]message, error) {
 		if len(r.Parts) == 0 {
 			return list, nil
 		}
-		for _, part := range r.Parts {
-			for len(part) > 0 {
-				head, err := record.ParseHeader(part)
-				if err != nil {
-					return nil, m.garbage(err)
-				}
-				err = record.Each(part[:head.SizeBytes()], record.Limits{}, func(rec record.Record) bool {
-					v := rec.Value
-					list = append(list, message{
-						client: binary.LittleEndian.Uint32(v), sequence: binary.LittleEndian.Uint32(v[4:]),
-						sum: crc32.ChecksumIEEE(v[8:]), offset: uint64(rec.Offset),
-					})
-					return true
-				})
-				if err != nil {
-					return nil, m.garbage(err)
-				}
-				part = part[head.SizeBytes():]
-			}
+		more, err := m.messages(r)
+		if err != nil {
+			return nil, err
 		}
-		if r.Release != nil {
-			r.Release()
+		list = append(list, more...)
+	}
+}
+
+// messages takes apart what was read, and releases it.
+func (m *partition) messages(r broker.ReadResult) (list []message, err error) {
+	if r.Release != nil {
+		defer r.Release()
+	}
+	for _, part := range r.Parts {
+		for len(part) > 0 {
+			head, err := record.ParseHeader(part)
+			if err != nil {
+				return nil, m.garbage(err)
+			}
+			err = record.Each(part[:head.SizeBytes()], record.Limits{}, func(rec record.Record) bool {
+				v := rec.Value
+				list = append(list, message{
+					client: binary.LittleEndian.Uint32(v), sequence: binary.LittleEndian.Uint32(v[4:]),
+					sum: crc32.ChecksumIEEE(v[8:]), offset: uint64(rec.Offset),
+				})
+				return true
+			})
+			if err != nil {
+				return nil, m.garbage(err)
+			}
+			part = part[head.SizeBytes():]
 		}
 	}
+	return list, nil
 }
 
 // garbage: every byte that is served was checked.

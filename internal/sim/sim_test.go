@@ -84,7 +84,7 @@ func TestFixedSeeds(t *testing.T) {
 		"crash in a checkpoint", "crash while starting", "copy", "copy cut off", "replica damaged", "membership changed",
 		"message cut off", "message dropped", "message late", "message repeated", "message overtaken",
 		"unsynced data lost", "unsynced data lost or torn", "unsynced data kept", "write-ahead log waited for room",
-		"outcome unknown", "read behind a barrier",
+		"outcome unknown", "read behind a barrier", "read from a follower", "node sick", "sick node asked to hand over",
 	} {
 		if r.counts[k] == 0 {
 			t.Errorf("it never came to: %s", k)

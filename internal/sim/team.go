@@ -18,6 +18,8 @@ type team struct {
 	id       record.Group
 	kind     kind
 	founders []record.ReplicaID
+	// relaxed: what it acknowledges is not synced yet.
+	relaxed bool
 	// peers are the replicas that there are, and where.
 	peers map[record.ReplicaID]record.NodeID
 	// voters and learners are the members that the team should have.
@@ -62,8 +64,14 @@ func (c *cluster) makeTeams() {
 			t.peers[id] = n
 		}
 		t.voters = slices.Clone(t.founders)
+		if _, ok := t.kind.(ledgerKind); ok && c.cfg.Seed%4 >= 2 {
+			t.relaxed = true
+		}
 		c.teams = append(c.teams, t)
 		c.log("g%d is a %s on %v", t.id, t.kind.name(), t.founders)
+		if t.relaxed {
+			c.log("g%d is relaxed", t.id)
+		}
 	}
 }
 

@@ -24,33 +24,40 @@ var mayImport = map[string]string{
 	"internal/commitlog": "internal/record internal/vfs",
 
 	// Pure machines.
-	"internal/meta":          "internal/record internal/meta/metapb",
+	"internal/queue":         "internal/record",
+	"internal/meta":          "internal/record internal/queue internal/meta/metapb",
 	"internal/meta/metapb":   "",
 	"internal/group":         "internal/record internal/group/grouppb",
 	"internal/group/grouppb": "",
+
+	// What queue groups want, in CEL. It does no I/O and keeps nothing.
+	"internal/filter": "",
 
 	"internal/replica": "internal/record internal/vfs internal/wal",
 	"internal/peer":    "internal/record",
 
 	// Roles.
-	"internal/broker": "internal/record internal/vfs internal/commitlog internal/replica internal/meta",
-	"internal/master": "internal/record internal/meta internal/meta/metapb internal/group internal/group/grouppb internal/replica",
+	"internal/broker": "internal/record internal/vfs internal/commitlog internal/replica internal/meta internal/queue",
+	"internal/master": "internal/record internal/queue internal/filter internal/meta internal/meta/metapb internal/group internal/group/grouppb internal/replica",
+
+	// courier finds whoever leads, on this node or another.
+	"internal/courier": "internal/record internal/meta internal/queue",
 
 	// Doors know roles and machines, never another door, a replica or the WAL.
 	"internal/kafka": "internal/record internal/broker internal/meta internal/group internal/master",
-	"internal/rpc":   "proto/tube/v1 proto/tube/v1/tubev1connect internal/record internal/meta internal/master",
+	"internal/rpc":   "proto/tube/v1 proto/tube/v1/tubev1connect internal/record internal/meta internal/queue internal/filter internal/master",
 
 	"internal/config":  "internal/record internal/meta",
 	"internal/metrics": "internal/record",
 
 	// sim puts replicas together as node does, on disks and a network of its own.
-	"internal/sim": "internal/record internal/vfs internal/wal internal/replica internal/broker internal/commitlog internal/meta internal/group",
+	"internal/sim": "internal/record internal/queue internal/vfs internal/wal internal/replica internal/broker internal/commitlog internal/meta internal/group",
 
 	// node alone knows concrete types on both sides.
-	"internal/node": "internal/record internal/vfs internal/wal internal/commitlog internal/meta internal/meta/metapb internal/group internal/replica internal/broker internal/master internal/kafka internal/rpc internal/config internal/metrics internal/peer proto/tube/v1 proto/tube/v1/tubev1connect proto/tube/peer/v1 proto/tube/peer/v1/peerv1connect",
+	"internal/node": "internal/record internal/queue internal/filter internal/vfs internal/wal internal/commitlog internal/meta internal/meta/metapb internal/group internal/replica internal/broker internal/master internal/kafka internal/rpc internal/config internal/metrics internal/peer proto/tube/v1 proto/tube/v1/tubev1connect proto/tube/peer/v1 proto/tube/peer/v1/peerv1connect internal/courier",
 	"internal/cli":  "internal/config internal/node internal/record internal/vfs internal/wal internal/commitlog internal/replica internal/meta proto/tube/v1 proto/tube/v1/tubev1connect bench",
 
-	"proto/tube/peer/v1":               "",
+	"proto/tube/peer/v1":               "proto/tube/v1",
 	"proto/tube/peer/v1/peerv1connect": "proto/tube/peer/v1",
 
 	"proto/tube/v1":               "",
@@ -62,7 +69,7 @@ var mayImport = map[string]string{
 }
 
 // pure packages are fed events and time; they may not reach for more.
-var pure = []string{"internal/record", "internal/meta", "internal/group"}
+var pure = []string{"internal/record", "internal/meta", "internal/group", "internal/queue"}
 
 var impure = map[string]string{
 	"net": "does I/O", "net/http": "does I/O", "os": "does I/O", "os/exec": "does I/O", "syscall": "does I/O",

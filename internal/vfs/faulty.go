@@ -15,8 +15,9 @@ type Fault struct {
 	After int // leaves so many matching operations alone first
 	Times int // ends after so many hits; 0: never
 
-	Delay time.Duration // before the operation
-	Err   error         // instead of it
+	Delay time.Duration   // before the operation
+	Hold  <-chan struct{} // hangs until it is closed; nil: does not
+	Err   error           // instead of it
 	// ShortBytes, with Err on a write: so many bytes are written before it fails.
 	ShortBytes int
 }
@@ -60,7 +61,7 @@ func (f *Faulty) Inject(fault Fault) (stop func(), hits func() int) {
 		}
 }
 
-// strike returns the fault that hits an operation, after its delay.
+// strike returns the fault that hits an operation, after its delay or hold.
 func (f *Faulty) strike(kind OpKind, path string) (short int, err error) {
 	f.mu.Lock()
 	var hit *activeFault
@@ -82,6 +83,9 @@ func (f *Faulty) strike(kind OpKind, path string) (short int, err error) {
 	}
 	if hit.Delay > 0 {
 		time.Sleep(hit.Delay)
+	}
+	if hit.Hold != nil {
+		<-hit.Hold
 	}
 	return hit.ShortBytes, pathError(kind, path, hit.Err)
 }

@@ -1,7 +1,8 @@
 // Package vfs is the seam between Tube and the disk: every file that Tube
-// opens goes through an FS. There are three: OS (the real one), Mem (in memory,
-// with crash copies that lose or tear what was not synced) and Faulty (wraps
-// another and injects errors, short writes and delays). Nothing outside this
+// opens goes through an FS. There are four: OS (the real one), Mem (in memory,
+// with crash copies that lose or tear what was not synced), Faulty (wraps
+// another and injects errors, short writes, delays and hangs) and Timed (wraps
+// another and tells what has been under way for longest). Nothing outside this
 // package imports os for file access.
 package vfs
 

@@ -20,6 +20,7 @@ const (
 	KindHardState Kind = 2 // term, vote, commit index
 	KindRemoved   Kind = 3 // the group's replica, in Vote, is gone: forget its earlier records
 	KindMembers   Kind = 4 // a forced membership as of Index, encoded by the owner
+	KindLapse     Kind = 5 // entries may be unsynced if Vote is not 0, and forgotten up to Term
 )
 
 // Record is one thing that a group wants remembered.

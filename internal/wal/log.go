@@ -96,8 +96,18 @@ type Log struct {
 	closed   bool
 	closing  chan struct{} // closed by close
 
-	written    atomic.Uint64 // bytes since Open
-	syncs      atomic.Uint64
+	written atomic.Uint64 // bytes since Open
+	syncs   atomic.Uint64
+
+	// See Flushes. flushing, by flusher, and slowest are in nanoseconds, the former
+	// since opened and one more, 0 for none; flushFile is a file's seq, which is the
+	// same for both, as nobody steps to the next file before the syncer is done.
+	opened    time.Time
+	flushing  [2]atomic.Int64
+	slowest   atomic.Int64
+	flushes   atomic.Uint64
+	flushFile atomic.Uint64
+
 	failed     atomic.Pointer[error]
 	background sync.WaitGroup
 }
@@ -255,6 +265,13 @@ func (l *Log) sync() error {
 	l.synced = to // and not what was written meanwhile
 	l.marks.Unlock()
 	return nil
+}
+
+// unsynced reports whether there is something for a sync to do.
+func (l *Log) unsynced() bool {
+	l.marks.Lock()
+	defer l.marks.Unlock()
+	return l.synced != l.wrote
 }
 
 // expose makes the position known to others.
@@ -560,12 +577,14 @@ func (l *Log) close() error {
 	l.closed = true
 	close(l.closing)
 	l.mu.Unlock()
+	f := l.flushBegins(turnFlush, l.next.File)
 	err := l.sync()
 	if err == nil {
 		if err = l.append(nil, nil); err == nil {
 			err = l.sync()
 		}
 	}
+	f.ends()
 	l.background.Wait()
 	for _, f := range l.reads {
 		f.Close()

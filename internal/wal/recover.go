@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/vfs"
@@ -103,7 +104,7 @@ func Open(cfg Config, replay func(Record) error) (*Log, Recovery, error) {
 	if err := s.run(); err != nil {
 		return nil, s.rec, err
 	}
-	l := &Log{cfg: cfg, reads: map[uint64]vfs.File{}, closing: make(chan struct{}), synced: s.end, wrote: s.end}
+	l := &Log{cfg: cfg, opened: time.Now(), reads: map[uint64]vfs.File{}, closing: make(chan struct{}), synced: s.end, wrote: s.end}
 	for _, seq := range seqs {
 		st, err := cfg.FS.Stat(path.Join(cfg.Dir, fileName(seq)))
 		if err != nil {

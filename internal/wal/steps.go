@@ -18,6 +18,7 @@ type Steps struct {
 	written bool // round is written and waits for its sync
 	blocked bool // the disk was full at the last Write
 	marked  bool
+	stalled bool
 	waiting map[record.Group]struct{}
 }
 
@@ -29,6 +30,21 @@ func NewSteps(l *Log) *Steps {
 
 // Submit queues a batch. It does not block.
 func (s *Steps) Submit(b Batch) { s.pending = append(s.pending, b) }
+
+// Stall and Crowded are a Writer's.
+func (s *Steps) Stall(on bool) { s.stalled = on }
+
+// Crowded reports whether more waits than may, while the log is stalled.
+func (s *Steps) Crowded() bool {
+	if !s.stalled {
+		return false
+	}
+	n := 0
+	for _, b := range s.pending {
+		n += sizeOf(b)
+	}
+	return n > s.log.cfg.QueueBytes
+}
 
 // Waiting reports whether there is something to write; Unsynced, whether what
 // was written waits for its sync. Blocked: the disk is full, as of the last Write.
@@ -44,11 +60,12 @@ func (s *Steps) Write() {
 	}
 	r := &s.round
 	r.batches = append(r.batches[:0], s.pending...)
-	records := r.layOut()
-	if r.write = records > 0 || !s.marked; r.write {
+	records, mark := r.layOut()
+	mark = mark || !s.marked
+	if r.write = records > 0 || mark; r.write {
 		r.err = s.log.encode(&r.block, r.batches, r.positions, s.log.roll)
 		if s.blocked = errors.Is(r.err, ErrFull); s.blocked {
-			s.answerBarriers()
+			s.answerProbes()
 			return
 		}
 		if r.err == nil {
@@ -64,11 +81,11 @@ func (s *Steps) Write() {
 	s.written = r.sync
 }
 
-// answerBarriers answers, on a full disk, what a Writer answers then.
-func (s *Steps) answerBarriers() {
+// answerProbes answers, on a full disk, what a Writer answers then.
+func (s *Steps) answerProbes() {
 	left := s.pending[:0]
 	for _, b := range s.pending {
-		if !isBarrier(&b) {
+		if !isProbe(&b) {
 			left = append(left, b)
 		} else if b.Done != nil {
 			b.Done(nil, nil)

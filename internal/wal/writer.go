@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tube-mq/tube/internal/record"
@@ -15,7 +16,14 @@ type Batch struct {
 	// Sync asks for an answer only after the records are durable; without it
 	// they are answered once written.
 	Sync bool
-	// Done is called once, from the writer's goroutine: it must be cheap.
+	// Mark has a block written even if there are no records in it: with Sync it
+	// tells how long the disk takes for one.
+	Mark bool
+	// Probe: this batch, which has no records and asks for no sync, is also answered while
+	// the disk is full and what was submitted before is not written. Who makes a
+	// checkpoint asks so.
+	Probe bool
+	// Done is called once, by the writer, never two at a time: it must be cheap.
 	// positions has one for each record. The batches of one group (that of the
 	// first record) are answered in the order of submission, and a batch without
 	// records after everything submitted before it was; but a batch that asks for
@@ -47,9 +55,12 @@ type Writer struct {
 	pending []Batch
 	bytes   int
 	stopped bool
+	stalled bool // see Stall
 	// unsynced is how many rounds the syncer has that are not answered yet.
 	unsynced int
 	done     chan struct{}
+	// crowded is more than QueueBytes in pending while stalled.
+	crowded atomic.Bool
 
 	marked bool          // the last block assembled is a mark
 	stop   chan struct{} // closed by Close
@@ -114,11 +125,12 @@ func sizeOf(b Batch) int {
 	return n
 }
 
-// Submit queues a batch. It blocks while too much is waiting to be written.
+// Submit queues a batch. It blocks while too much is waiting to be written, but
+// for when the log is stalled.
 func (w *Writer) Submit(b Batch) {
 	size := sizeOf(b)
 	w.mu.Lock()
-	for w.bytes > 0 && w.bytes+size > w.log.cfg.QueueBytes && !w.stopped {
+	for w.bytes > 0 && w.bytes+size > w.log.cfg.QueueBytes && !w.stopped && !w.stalled {
 		w.change.Wait()
 	}
 	if w.stopped {
@@ -127,12 +139,34 @@ func (w *Writer) Submit(b Batch) {
 		return
 	}
 	w.pending = append(w.pending, b)
-	w.bytes += size
+	w.addLocked(size)
 	if len(w.pending) == 1 || w.unsynced > 0 && w.bytes >= w.log.cfg.AheadBytes {
 		w.change.Broadcast()
 	}
 	w.mu.Unlock()
 }
+
+// addLocked accounts for so many more bytes in pending.
+func (w *Writer) addLocked(sizeBytes int) {
+	w.bytes = max(0, w.bytes+sizeBytes)
+	w.crowded.Store(w.stalled && w.bytes > w.log.cfg.QueueBytes)
+}
+
+// Stall says that a flush takes so long that nobody may wait for the next, and
+// that it is over. Meanwhile Submit does not block, so that who submits can go on
+// with what needs no disk, as handing over to others; in turn he submits nothing
+// large while the log is Crowded.
+func (w *Writer) Stall(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stalled = on
+	w.addLocked(0)
+	w.change.Broadcast()
+}
+
+// Crowded reports whether the log is stalled and as much waits as may: who has
+// more refuses it. It is cheap, and never waits.
+func (w *Writer) Crowded() bool { return w.crowded.Load() }
 
 func (w *Writer) run() {
 	defer close(w.done)
@@ -159,26 +193,6 @@ func (w *Writer) run() {
 	}
 	close(w.jobs)
 	others.Wait()
-}
-
-// syncLoop syncs and answers rounds that were written ahead, as many together as
-// there are.
-func (w *Writer) syncLoop() {
-	var together []*round
-	for r := range w.syncs {
-		together = append(together[:0], r)
-		for len(w.syncs) > 0 {
-			together = append(together, <-w.syncs)
-		}
-		w.finish(together...)
-		w.mu.Lock()
-		w.unsynced -= len(together)
-		w.change.Broadcast()
-		w.mu.Unlock()
-		for _, r := range together {
-			w.free <- r
-		}
-	}
 }
 
 func (w *Writer) more() bool {
@@ -212,18 +226,20 @@ func (w *Writer) gather(r *round) bool {
 	rest := copy(w.pending, w.pending[n:])
 	clear(w.pending[rest:])
 	w.pending = w.pending[:rest]
-	w.bytes = max(0, w.bytes-size)
+	w.addLocked(-size)
 	w.change.Broadcast()
 	return true
 }
 
 // layOut makes room for the positions of a round's records and returns how many
-// records there are.
-func (r *round) layOut() (records int) {
+// records there are, and whether anyone wants a block even if there are none.
+func (r *round) layOut() (records int, mark bool) {
 	r.sync, r.err = false, nil
 	for i := range r.batches {
-		records += len(r.batches[i].Records)
-		r.sync = r.sync || r.batches[i].Sync
+		b := &r.batches[i]
+		records += len(b.Records)
+		r.sync = r.sync || b.Sync
+		mark = mark || b.Mark
 	}
 	all := make([]Position, records)
 	r.positions = append(r.positions[:0], make([][]Position, len(r.batches))...)
@@ -231,13 +247,14 @@ func (r *round) layOut() (records int) {
 		n := len(r.batches[i].Records)
 		r.positions[i], all = all[:n:n], all[n:]
 	}
-	return records
+	return records, mark
 }
 
 // assemble makes a round's block.
 func (w *Writer) assemble(r *round) {
-	records := r.layOut()
-	if r.write = records > 0 || !w.marked; r.write {
+	records, mark := r.layOut()
+	mark = mark || !w.marked
+	if r.write = records > 0 || mark; r.write {
 		r.err = w.encode(r)
 		w.marked = records == 0
 	}
@@ -247,44 +264,84 @@ func (w *Writer) assemble(r *round) {
 // has the turn, and gives it back.
 func (w *Writer) commit(r *round) {
 	defer func() { <-w.turn }()
+	var f flush
+	if r.err == nil && (r.write || r.sync && w.log.unsynced()) {
+		f = w.log.flushBegins(turnFlush, w.log.wrote.File)
+	}
 	if r.err == nil && r.write {
 		r.err = w.log.write(&r.block)
 	}
-	if r.write && r.block.records > 0 {
-		w.timer.Reset(markAfter)
-	}
-	w.mu.Lock()
-	// Whoever is behind rounds that are not answered yet must not overtake them.
-	ahead := w.unsynced > 0 || r.sync && r.write && r.block.size >= int64(w.log.cfg.AheadBytes)
-	if ahead {
-		w.unsynced++
-	}
-	w.mu.Unlock()
-	if ahead {
+	if w.handOver(r) {
+		f.passes()
 		w.syncs <- r
 		return
 	}
 	if r.err == nil && !r.sync {
 		w.log.expose()
 	}
+	if !r.sync {
+		f.ends() // the answers are not the disk's
+	}
 	answerWritten(r.batches, r.positions, r.err, w.waiting)
 	if r.sync {
-		w.finish(r)
+		w.finish(f, r)
 	}
-	clear(r.batches)
-	w.free <- r
+	w.release(r)
 }
 
-// finish makes rounds durable, if anyone asks for it, and answers what was not
-// answered yet.
-func (w *Writer) finish(rs ...*round) {
-	var err error
-	if slices.ContainsFunc(rs, func(r *round) bool { return r.sync && r.err == nil }) {
+// handOver reports whether a round that is written is the syncer's from here on: a
+// large one, or one that must not overtake those that the syncer has.
+func (w *Writer) handOver(r *round) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	large := r.sync && r.write && r.block.size >= int64(w.log.cfg.AheadBytes)
+	if w.unsynced == 0 && !large {
+		return false
+	}
+	w.unsynced++
+	return true
+}
+
+// syncLoop syncs and answers rounds that were written ahead, as many together as
+// there are.
+func (w *Writer) syncLoop() {
+	var together []*round
+	for r := range w.syncs {
+		together = append(together[:0], r)
+		for len(w.syncs) > 0 {
+			together = append(together, <-w.syncs)
+		}
+		var f flush
+		if slices.ContainsFunc(together, (*round).awaitsSync) && w.log.unsynced() {
+			f = w.log.flushBegins(syncerFlush, together[0].block.at.File)
+		}
+		w.finish(f, together...)
+		w.mu.Lock()
+		w.unsynced -= len(together)
+		w.change.Broadcast()
+		w.mu.Unlock()
+		for _, r := range together {
+			w.release(r)
+		}
+	}
+}
+
+// awaitsSync: it is written, and is to be durable before it is answered.
+func (r *round) awaitsSync() bool { return r.sync && r.err == nil }
+
+// finish makes rounds durable, if anyone asks for it, ends the flush that this is
+// part of, and answers what was not answered yet. Behind a failure nothing is
+// answered well, whether it asked for the sync or not: a group's word without
+// records may stand on a record before it that is lost.
+func (w *Writer) finish(f flush, rs ...*round) {
+	err := w.log.failure()
+	if err == nil && slices.ContainsFunc(rs, (*round).awaitsSync) {
 		err = w.log.sync()
 	}
+	f.ends()
 	w.log.expose()
 	for _, r := range rs {
-		if r.err == nil && r.sync {
+		if r.err == nil {
 			r.err = err
 		}
 		for i, b := range r.batches {
@@ -292,8 +349,17 @@ func (w *Writer) finish(rs ...*round) {
 				b.Done(r.positions[i], r.err)
 			}
 		}
-		clear(r.batches)
 	}
+}
+
+// release has a round that is answered used again, and has a mark follow once the
+// log is quiet.
+func (w *Writer) release(r *round) {
+	if r.write && r.block.records > 0 {
+		w.timer.Reset(markAfter)
+	}
+	clear(r.batches)
+	w.free <- r
 }
 
 // answerWritten answers the batches that need not wait for the sync: neither
@@ -331,26 +397,27 @@ func answerWritten(round []Batch, positions [][]Position, err error, waitingGrou
 const fullRetry = 100 * time.Millisecond
 
 // encode assembles a round's block. While the disk is full it waits, and answers
-// batches without records that ask for no sync: everything written
-// before has been answered, and a checkpoint, which can make room, needs to know.
+// probes: everything written before has been answered, and a checkpoint, which can
+// make room, needs to know.
 func (w *Writer) encode(r *round) error {
 	for {
 		err := w.log.encode(&r.block, r.batches, r.positions, func(size int64) error {
 			w.turn <- struct{}{} // whoever writes now is done then
 			defer func() { <-w.turn }()
 			w.awaitSyncs()
+			defer w.log.flushBegins(turnFlush, w.log.wrote.File).ends()
 			return w.log.roll(size)
 		})
 		if !errors.Is(err, ErrFull) {
 			return err
 		}
 		for i := range r.batches {
-			if b := &r.batches[i]; isBarrier(b) && b.Done != nil {
+			if b := &r.batches[i]; isProbe(b) && b.Done != nil {
 				b.Done(nil, nil)
 				b.Done = nil
 			}
 		}
-		for _, b := range w.takeBarriers() {
+		for _, b := range w.takeProbes() {
 			b.Done(nil, nil)
 		}
 		t := time.NewTimer(fullRetry)
@@ -372,17 +439,17 @@ func (w *Writer) awaitSyncs() {
 	}
 }
 
-func isBarrier(b *Batch) bool { return len(b.Records) == 0 && !b.Sync }
+func isProbe(b *Batch) bool { return b.Probe && len(b.Records) == 0 && !b.Sync }
 
-func (w *Writer) takeBarriers() (out []Batch) {
+func (w *Writer) takeProbes() (out []Batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pending = slices.DeleteFunc(w.pending, func(b Batch) bool {
-		if !isBarrier(&b) {
+		if !isProbe(&b) {
 			return false
 		}
 		out = append(out, b)
-		w.bytes = max(0, w.bytes-sizeOf(b))
+		w.addLocked(-sizeOf(b))
 		return true
 	})
 	return out

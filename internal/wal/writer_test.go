@@ -2,6 +2,7 @@ package wal
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"syscall"
@@ -158,6 +159,46 @@ func TestNothingOvertakesASync(t *testing.T) {
 	})
 }
 
+// What asks for no sync and was written behind something that does is not answered
+// well if that is lost: it may be a word that stands on it.
+func TestNothingIsAnsweredWellBehindAFailedSync(t *testing.T) {
+	for _, aheadBytes := range []int{0, 1} {
+		t.Run(fmt.Sprint(aheadBytes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := vfs.NewFaulty(newMem(t))
+				cfg := testConfig(f)
+				cfg.AheadBytes = aheadBytes
+				_, w := openTest(t, cfg)
+				defer w.Close()
+				released := make(chan struct{})
+				broken := errors.New("broken")
+				f.Inject(vfs.Fault{Ops: vfs.OpSyncData, Path: ".wal", Times: 1, Hold: released, Err: broken})
+				var mu sync.Mutex
+				var got []error
+				submit := func(b Batch) {
+					b.Done = func(_ []Position, err error) {
+						mu.Lock()
+						defer mu.Unlock()
+						got = append(got, err)
+					}
+					w.Submit(b)
+					synctest.Wait()
+				}
+				submit(Batch{Records: entry(1, 1, 10), Sync: true})
+				submit(Batch{Records: entry(1, 2, 10)})
+				submit(Batch{})
+				close(released)
+				time.Sleep(time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				if len(got) != 3 || slices.ContainsFunc(got, func(err error) bool { return !errors.Is(err, broken) }) {
+					t.Errorf("answered %v, want %v three times", got, broken)
+				}
+			})
+		})
+	}
+}
+
 // A write or sync that failed is the end: it is not tried again, everything from
 // then on gets the same error, and the owner is told once.
 func TestFailedSyncOrWriteIsFinal(t *testing.T) {
@@ -196,9 +237,15 @@ func TestFailedSyncOrWriteIsFinal(t *testing.T) {
 // ending it; a barrier gets through, so that a checkpoint can make room; when
 // there is room it goes on by itself.
 func TestFullDiskHoldsUpAndRecovers(t *testing.T) {
+	t.Run("small blocks", func(t *testing.T) { fullDisk(t, 0) })
+	t.Run("written ahead of the sync", func(t *testing.T) { fullDisk(t, 1) })
+}
+
+func fullDisk(t *testing.T, aheadBytes int) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := newMem(t)
 		cfg := testConfig(mem)
+		cfg.AheadBytes = aheadBytes
 		cfg.OnFail = func(err error) { t.Errorf("the log ended: %v", err) }
 		log, w := openTest(t, cfg)
 		synctest.Wait() // the spare is made
@@ -228,11 +275,12 @@ func TestFullDiskHoldsUpAndRecovers(t *testing.T) {
 		if held == 0 || held == batches {
 			t.Fatalf("%d of %d answered on a full disk", held, batches)
 		}
-		submit(Batch{})
+		submit(Batch{}) // a group's, which must not be told before what it wrote is there
+		submit(Batch{Probe: true})
 		time.Sleep(time.Second)
 		mu.Lock()
 		if answered != held+1 {
-			t.Errorf("the barrier was held up too")
+			t.Errorf("%d answered on a full disk, want %d and the probe", answered, held)
 		}
 		mu.Unlock()
 		if err := log.Forget(log.Position()); err != nil {
@@ -241,8 +289,8 @@ func TestFullDiskHoldsUpAndRecovers(t *testing.T) {
 		mem.SetCapacity(0)
 		time.Sleep(time.Second)
 		mu.Lock()
-		if answered != batches+1 {
-			t.Errorf("%d of %d answered after there was room", answered, batches+1)
+		if answered != batches+2 {
+			t.Errorf("%d of %d answered after there was room", answered, batches+2)
 		}
 		mu.Unlock()
 		if err := w.Close(); err != nil {
@@ -251,6 +299,65 @@ func TestFullDiskHoldsUpAndRecovers(t *testing.T) {
 		got, rec, err := replayed(mem)
 		if err != nil || len(rec.Damage) > 0 || len(got) == 0 || got[len(got)-1].Index != batches {
 			t.Errorf("%d records, %v, %v", len(got), rec.Damage, err)
+		}
+	})
+}
+
+// On a full disk a probe says that what was written before has been answered. So
+// it waits for the syncer.
+func TestAProbeOnAFullDiskAwaitsTheSyncer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := newMem(t)
+		f := vfs.NewFaulty(mem)
+		cfg := testConfig(f)
+		cfg.AheadBytes = 1
+		log, w := openTest(t, cfg)
+		synctest.Wait() // the spare is made
+		mem.SetCapacity(1)
+		var mu sync.Mutex
+		var got []string
+		answered := func(want ...string) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Equal(got, want)
+		}
+		submit := func(name string, b Batch) {
+			b.Done = func(_ []Position, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					t.Error(err)
+				}
+				got = append(got, name)
+			}
+			w.Submit(b)
+		}
+		released := make(chan struct{})
+		f.Inject(vfs.Fault{Ops: vfs.OpSyncData, Path: ".wal", Times: 1, Hold: released})
+		submit("written", Batch{Records: entry(1, 1, 10), Sync: true})
+		synctest.Wait()
+		submit("no room", Batch{Records: entry(1, 2, 1<<20), Sync: true})
+		submit("of a relaxed group", Batch{})
+		submit("probe", Batch{Probe: true})
+		time.Sleep(time.Second)
+		if !answered() {
+			t.Errorf("%q were answered during the sync", got)
+		}
+		close(released)
+		time.Sleep(time.Second)
+		if !answered("written", "probe") {
+			t.Errorf("%q were answered on a full disk", got)
+		}
+		if err := log.Forget(log.Position()); err != nil {
+			t.Error(err)
+		}
+		mem.SetCapacity(0)
+		time.Sleep(time.Second)
+		if !answered("written", "probe", "no room", "of a relaxed group") {
+			t.Errorf("%q were answered after there was room", got)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }

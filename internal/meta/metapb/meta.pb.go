@@ -48,6 +48,11 @@ type Command struct {
 	//	*Command_PlacementDone
 	//	*Command_UnsafeRecover
 	//	*Command_RenewReplicas
+	//	*Command_CreateQueueGroup
+	//	*Command_UpdateQueueGroup
+	//	*Command_DeleteQueueGroup
+	//	*Command_PauseQueueGroup
+	//	*Command_SetNodeSick
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -232,6 +237,51 @@ func (x *Command) GetRenewReplicas() *RenewReplicas {
 	return nil
 }
 
+func (x *Command) GetCreateQueueGroup() *CreateQueueGroup {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_CreateQueueGroup); ok {
+			return x.CreateQueueGroup
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetUpdateQueueGroup() *UpdateQueueGroup {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_UpdateQueueGroup); ok {
+			return x.UpdateQueueGroup
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDeleteQueueGroup() *DeleteQueueGroup {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_DeleteQueueGroup); ok {
+			return x.DeleteQueueGroup
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPauseQueueGroup() *PauseQueueGroup {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_PauseQueueGroup); ok {
+			return x.PauseQueueGroup
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetNodeSick() *SetNodeSick {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_SetNodeSick); ok {
+			return x.SetNodeSick
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -296,6 +346,26 @@ type Command_RenewReplicas struct {
 	RenewReplicas *RenewReplicas `protobuf:"bytes,16,opt,name=renew_replicas,json=renewReplicas,proto3,oneof"`
 }
 
+type Command_CreateQueueGroup struct {
+	CreateQueueGroup *CreateQueueGroup `protobuf:"bytes,17,opt,name=create_queue_group,json=createQueueGroup,proto3,oneof"`
+}
+
+type Command_UpdateQueueGroup struct {
+	UpdateQueueGroup *UpdateQueueGroup `protobuf:"bytes,18,opt,name=update_queue_group,json=updateQueueGroup,proto3,oneof"`
+}
+
+type Command_DeleteQueueGroup struct {
+	DeleteQueueGroup *DeleteQueueGroup `protobuf:"bytes,19,opt,name=delete_queue_group,json=deleteQueueGroup,proto3,oneof"`
+}
+
+type Command_PauseQueueGroup struct {
+	PauseQueueGroup *PauseQueueGroup `protobuf:"bytes,20,opt,name=pause_queue_group,json=pauseQueueGroup,proto3,oneof"`
+}
+
+type Command_SetNodeSick struct {
+	SetNodeSick *SetNodeSick `protobuf:"bytes,21,opt,name=set_node_sick,json=setNodeSick,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Kind() {}
 
 func (*Command_RegisterNode) isCommand_Kind() {}
@@ -326,6 +396,489 @@ func (*Command_UnsafeRecover) isCommand_Kind() {}
 
 func (*Command_RenewReplicas) isCommand_Kind() {}
 
+func (*Command_CreateQueueGroup) isCommand_Kind() {}
+
+func (*Command_UpdateQueueGroup) isCommand_Kind() {}
+
+func (*Command_DeleteQueueGroup) isCommand_Kind() {}
+
+func (*Command_PauseQueueGroup) isCommand_Kind() {}
+
+func (*Command_SetNodeSick) isCommand_Kind() {}
+
+type CreateQueueGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Topic         []byte                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	Settings      *QueueSettings         `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"` // all of them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateQueueGroup) Reset() {
+	*x = CreateQueueGroup{}
+	mi := &file_meta_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateQueueGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateQueueGroup) ProtoMessage() {}
+
+func (x *CreateQueueGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateQueueGroup.ProtoReflect.Descriptor instead.
+func (*CreateQueueGroup) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CreateQueueGroup) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateQueueGroup) GetTopic() []byte {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *CreateQueueGroup) GetSettings() *QueueSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+type UpdateQueueGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`  // that the settings were made from; refused if there is another
+	Settings      *QueueSettings         `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"` // all of them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateQueueGroup) Reset() {
+	*x = UpdateQueueGroup{}
+	mi := &file_meta_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateQueueGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateQueueGroup) ProtoMessage() {}
+
+func (x *UpdateQueueGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateQueueGroup.ProtoReflect.Descriptor instead.
+func (*UpdateQueueGroup) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *UpdateQueueGroup) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *UpdateQueueGroup) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *UpdateQueueGroup) GetSettings() *QueueSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+type DeleteQueueGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteQueueGroup) Reset() {
+	*x = DeleteQueueGroup{}
+	mi := &file_meta_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteQueueGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteQueueGroup) ProtoMessage() {}
+
+func (x *DeleteQueueGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteQueueGroup.ProtoReflect.Descriptor instead.
+func (*DeleteQueueGroup) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *DeleteQueueGroup) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+type PauseQueueGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	On            bool                   `protobuf:"varint,2,opt,name=on,proto3" json:"on,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseQueueGroup) Reset() {
+	*x = PauseQueueGroup{}
+	mi := &file_meta_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseQueueGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseQueueGroup) ProtoMessage() {}
+
+func (x *PauseQueueGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseQueueGroup.ProtoReflect.Descriptor instead.
+func (*PauseQueueGroup) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PauseQueueGroup) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *PauseQueueGroup) GetOn() bool {
+	if x != nil {
+		return x.On
+	}
+	return false
+}
+
+// QueueSettings of a queue group; durations in nanoseconds.
+type QueueSettings struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	MaxAttempts      int64                  `protobuf:"varint,1,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	LeaseNanos       int64                  `protobuf:"varint,2,opt,name=lease_nanos,json=leaseNanos,proto3" json:"lease_nanos,omitempty"`
+	MaxHandlingNanos int64                  `protobuf:"varint,3,opt,name=max_handling_nanos,json=maxHandlingNanos,proto3" json:"max_handling_nanos,omitempty"`
+	BackoffNanos     []int64                `protobuf:"varint,4,rep,packed,name=backoff_nanos,json=backoffNanos,proto3" json:"backoff_nanos,omitempty"`
+	OrderByKey       bool                   `protobuf:"varint,5,opt,name=order_by_key,json=orderByKey,proto3" json:"order_by_key,omitempty"`
+	ParkKey          bool                   `protobuf:"varint,6,opt,name=park_key,json=parkKey,proto3" json:"park_key,omitempty"`
+	Broadcast        bool                   `protobuf:"varint,7,opt,name=broadcast,proto3" json:"broadcast,omitempty"`
+	AutoAck          bool                   `protobuf:"varint,8,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
+	Rate             float64                `protobuf:"fixed64,9,opt,name=rate,proto3" json:"rate,omitempty"`                             // messages/s
+	RateBytes        float64                `protobuf:"fixed64,10,opt,name=rate_bytes,json=rateBytes,proto3" json:"rate_bytes,omitempty"` // bytes/s
+	MaxInFlight      int64                  `protobuf:"varint,11,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
+	Filter           string                 `protobuf:"bytes,12,opt,name=filter,proto3" json:"filter,omitempty"`
+	DeadLetter       string                 `protobuf:"bytes,13,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
+	Retain           bool                   `protobuf:"varint,14,opt,name=retain,proto3" json:"retain,omitempty"`
+	Paused           bool                   `protobuf:"varint,15,opt,name=paused,proto3" json:"paused,omitempty"`
+	IdleMemberNanos  int64                  `protobuf:"varint,16,opt,name=idle_member_nanos,json=idleMemberNanos,proto3" json:"idle_member_nanos,omitempty"`
+	StartAtMillis    int64                  `protobuf:"varint,17,opt,name=start_at_millis,json=startAtMillis,proto3" json:"start_at_millis,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *QueueSettings) Reset() {
+	*x = QueueSettings{}
+	mi := &file_meta_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueSettings) ProtoMessage() {}
+
+func (x *QueueSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueSettings.ProtoReflect.Descriptor instead.
+func (*QueueSettings) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *QueueSettings) GetMaxAttempts() int64 {
+	if x != nil {
+		return x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *QueueSettings) GetLeaseNanos() int64 {
+	if x != nil {
+		return x.LeaseNanos
+	}
+	return 0
+}
+
+func (x *QueueSettings) GetMaxHandlingNanos() int64 {
+	if x != nil {
+		return x.MaxHandlingNanos
+	}
+	return 0
+}
+
+func (x *QueueSettings) GetBackoffNanos() []int64 {
+	if x != nil {
+		return x.BackoffNanos
+	}
+	return nil
+}
+
+func (x *QueueSettings) GetOrderByKey() bool {
+	if x != nil {
+		return x.OrderByKey
+	}
+	return false
+}
+
+func (x *QueueSettings) GetParkKey() bool {
+	if x != nil {
+		return x.ParkKey
+	}
+	return false
+}
+
+func (x *QueueSettings) GetBroadcast() bool {
+	if x != nil {
+		return x.Broadcast
+	}
+	return false
+}
+
+func (x *QueueSettings) GetAutoAck() bool {
+	if x != nil {
+		return x.AutoAck
+	}
+	return false
+}
+
+func (x *QueueSettings) GetRate() float64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *QueueSettings) GetRateBytes() float64 {
+	if x != nil {
+		return x.RateBytes
+	}
+	return 0
+}
+
+func (x *QueueSettings) GetMaxInFlight() int64 {
+	if x != nil {
+		return x.MaxInFlight
+	}
+	return 0
+}
+
+func (x *QueueSettings) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *QueueSettings) GetDeadLetter() string {
+	if x != nil {
+		return x.DeadLetter
+	}
+	return ""
+}
+
+func (x *QueueSettings) GetRetain() bool {
+	if x != nil {
+		return x.Retain
+	}
+	return false
+}
+
+func (x *QueueSettings) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *QueueSettings) GetIdleMemberNanos() int64 {
+	if x != nil {
+		return x.IdleMemberNanos
+	}
+	return 0
+}
+
+func (x *QueueSettings) GetStartAtMillis() int64 {
+	if x != nil {
+		return x.StartAtMillis
+	}
+	return 0
+}
+
+type QueueGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Topic         []byte                 `protobuf:"bytes,3,opt,name=topic,proto3" json:"topic,omitempty"`
+	Settings      *QueueSettings         `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
+	CreatedMillis int64                  `protobuf:"varint,5,opt,name=created_millis,json=createdMillis,proto3" json:"created_millis,omitempty"`
+	Version       uint64                 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueGroup) Reset() {
+	*x = QueueGroup{}
+	mi := &file_meta_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueGroup) ProtoMessage() {}
+
+func (x *QueueGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueGroup.ProtoReflect.Descriptor instead.
+func (*QueueGroup) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *QueueGroup) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *QueueGroup) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *QueueGroup) GetTopic() []byte {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *QueueGroup) GetSettings() *QueueSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *QueueGroup) GetCreatedMillis() int64 {
+	if x != nil {
+		return x.CreatedMillis
+	}
+	return 0
+}
+
+func (x *QueueGroup) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // RenewReplicas replaces replicas whose data is damaged by new ones on the same node.
 type RenewReplicas struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -337,7 +890,7 @@ type RenewReplicas struct {
 
 func (x *RenewReplicas) Reset() {
 	*x = RenewReplicas{}
-	mi := &file_meta_proto_msgTypes[1]
+	mi := &file_meta_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -349,7 +902,7 @@ func (x *RenewReplicas) String() string {
 func (*RenewReplicas) ProtoMessage() {}
 
 func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[1]
+	mi := &file_meta_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -362,7 +915,7 @@ func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReplicas.ProtoReflect.Descriptor instead.
 func (*RenewReplicas) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{1}
+	return file_meta_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RenewReplicas) GetNode() int32 {
@@ -390,7 +943,7 @@ type Bootstrap struct {
 
 func (x *Bootstrap) Reset() {
 	*x = Bootstrap{}
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -402,7 +955,7 @@ func (x *Bootstrap) String() string {
 func (*Bootstrap) ProtoMessage() {}
 
 func (x *Bootstrap) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -415,7 +968,7 @@ func (x *Bootstrap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bootstrap.ProtoReflect.Descriptor instead.
 func (*Bootstrap) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{2}
+	return file_meta_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Bootstrap) GetClusterId() string {
@@ -444,7 +997,7 @@ type Founder struct {
 
 func (x *Founder) Reset() {
 	*x = Founder{}
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -456,7 +1009,7 @@ func (x *Founder) String() string {
 func (*Founder) ProtoMessage() {}
 
 func (x *Founder) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -469,7 +1022,7 @@ func (x *Founder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Founder.ProtoReflect.Descriptor instead.
 func (*Founder) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{3}
+	return file_meta_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Founder) GetNode() int32 {
@@ -503,7 +1056,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +1068,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +1081,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{4}
+	return file_meta_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RegisterNode) GetNode() *Node {
@@ -555,7 +1108,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +1120,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +1133,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{5}
+	return file_meta_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RemoveNode) GetNode() int32 {
@@ -608,7 +1161,7 @@ type DrainNode struct {
 
 func (x *DrainNode) Reset() {
 	*x = DrainNode{}
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +1173,7 @@ func (x *DrainNode) String() string {
 func (*DrainNode) ProtoMessage() {}
 
 func (x *DrainNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +1186,7 @@ func (x *DrainNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
 func (*DrainNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{6}
+	return file_meta_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DrainNode) GetNode() int32 {
@@ -661,7 +1214,7 @@ type Reassign struct {
 
 func (x *Reassign) Reset() {
 	*x = Reassign{}
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +1226,7 @@ func (x *Reassign) String() string {
 func (*Reassign) ProtoMessage() {}
 
 func (x *Reassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +1239,7 @@ func (x *Reassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reassign.ProtoReflect.Descriptor instead.
 func (*Reassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{7}
+	return file_meta_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Reassign) GetMoves() []*Move {
@@ -715,7 +1268,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +1280,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +1293,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{8}
+	return file_meta_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Move) GetTopic() []byte {
@@ -781,7 +1334,7 @@ type CancelReassign struct {
 
 func (x *CancelReassign) Reset() {
 	*x = CancelReassign{}
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +1346,7 @@ func (x *CancelReassign) String() string {
 func (*CancelReassign) ProtoMessage() {}
 
 func (x *CancelReassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +1359,7 @@ func (x *CancelReassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReassign.ProtoReflect.Descriptor instead.
 func (*CancelReassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{9}
+	return file_meta_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CancelReassign) GetPartitions() []*PartitionRef {
@@ -826,7 +1379,7 @@ type PartitionRef struct {
 
 func (x *PartitionRef) Reset() {
 	*x = PartitionRef{}
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +1391,7 @@ func (x *PartitionRef) String() string {
 func (*PartitionRef) ProtoMessage() {}
 
 func (x *PartitionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +1404,7 @@ func (x *PartitionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRef.ProtoReflect.Descriptor instead.
 func (*PartitionRef) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{10}
+	return file_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PartitionRef) GetTopic() []byte {
@@ -878,7 +1431,7 @@ type PlacementDone struct {
 
 func (x *PlacementDone) Reset() {
 	*x = PlacementDone{}
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -890,7 +1443,7 @@ func (x *PlacementDone) String() string {
 func (*PlacementDone) ProtoMessage() {}
 
 func (x *PlacementDone) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -903,7 +1456,7 @@ func (x *PlacementDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementDone.ProtoReflect.Descriptor instead.
 func (*PlacementDone) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{11}
+	return file_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PlacementDone) GetPartitions() []*Members {
@@ -924,7 +1477,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1489,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1502,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{12}
+	return file_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Members) GetTopic() []byte {
@@ -986,7 +1539,7 @@ type UnsafeRecover struct {
 
 func (x *UnsafeRecover) Reset() {
 	*x = UnsafeRecover{}
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1551,7 @@ func (x *UnsafeRecover) String() string {
 func (*UnsafeRecover) ProtoMessage() {}
 
 func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1564,7 @@ func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnsafeRecover.ProtoReflect.Descriptor instead.
 func (*UnsafeRecover) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{13}
+	return file_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UnsafeRecover) GetTopic() []byte {
@@ -1052,7 +1605,7 @@ type SetNodeState struct {
 
 func (x *SetNodeState) Reset() {
 	*x = SetNodeState{}
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1617,7 @@ func (x *SetNodeState) String() string {
 func (*SetNodeState) ProtoMessage() {}
 
 func (x *SetNodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1630,7 @@ func (x *SetNodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeState.ProtoReflect.Descriptor instead.
 func (*SetNodeState) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{14}
+	return file_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SetNodeState) GetNode() int32 {
@@ -1094,6 +1647,59 @@ func (x *SetNodeState) GetState() string {
 	return ""
 }
 
+// SetNodeSick notes why a node should not lead; empty: it is well.
+type SetNodeSick struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeSick) Reset() {
+	*x = SetNodeSick{}
+	mi := &file_meta_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeSick) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeSick) ProtoMessage() {}
+
+func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeSick.ProtoReflect.Descriptor instead.
+func (*SetNodeSick) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SetNodeSick) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *SetNodeSick) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type CreateTopic struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1106,7 +1712,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1724,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1737,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{15}
+	return file_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateTopic) GetName() string {
@@ -1171,7 +1777,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1789,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1802,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{16}
+	return file_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -1217,7 +1823,7 @@ type CreatePartitions struct {
 
 func (x *CreatePartitions) Reset() {
 	*x = CreatePartitions{}
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1835,7 @@ func (x *CreatePartitions) String() string {
 func (*CreatePartitions) ProtoMessage() {}
 
 func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1848,7 @@ func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePartitions.ProtoReflect.Descriptor instead.
 func (*CreatePartitions) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{17}
+	return file_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreatePartitions) GetId() []byte {
@@ -1279,7 +1885,7 @@ type AlterConfig struct {
 
 func (x *AlterConfig) Reset() {
 	*x = AlterConfig{}
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1897,7 @@ func (x *AlterConfig) String() string {
 func (*AlterConfig) ProtoMessage() {}
 
 func (x *AlterConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1910,7 @@ func (x *AlterConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterConfig.ProtoReflect.Descriptor instead.
 func (*AlterConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{18}
+	return file_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AlterConfig) GetId() []byte {
@@ -1345,7 +1951,7 @@ type AllocateProducerIds struct {
 
 func (x *AllocateProducerIds) Reset() {
 	*x = AllocateProducerIds{}
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1963,7 @@ func (x *AllocateProducerIds) String() string {
 func (*AllocateProducerIds) ProtoMessage() {}
 
 func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1976,7 @@ func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIds.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIds) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{19}
+	return file_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AllocateProducerIds) GetNode() int32 {
@@ -1397,7 +2003,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +2015,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +2028,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{20}
+	return file_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Nodes) GetIds() []int32 {
@@ -1442,7 +2048,7 @@ type KeyValue struct {
 
 func (x *KeyValue) Reset() {
 	*x = KeyValue{}
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +2060,7 @@ func (x *KeyValue) String() string {
 func (*KeyValue) ProtoMessage() {}
 
 func (x *KeyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +2073,7 @@ func (x *KeyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyValue.ProtoReflect.Descriptor instead.
 func (*KeyValue) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{21}
+	return file_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *KeyValue) GetKey() string {
@@ -1498,13 +2104,16 @@ type Node struct {
 	MetaReplica   uint64                 `protobuf:"varint,10,opt,name=meta_replica,json=metaReplica,proto3" json:"meta_replica,omitempty"`
 	SinceMillis   int64                  `protobuf:"varint,11,opt,name=since_millis,json=sinceMillis,proto3" json:"since_millis,omitempty"`
 	Drain         bool                   `protobuf:"varint,12,opt,name=drain,proto3" json:"drain,omitempty"`
+	Sick          string                 `protobuf:"bytes,13,opt,name=sick,proto3" json:"sick,omitempty"`
+	Starts        uint64                 `protobuf:"varint,14,opt,name=starts,proto3" json:"starts,omitempty"` // of its data folder, that were registered
+	Run           string                 `protobuf:"bytes,15,opt,name=run,proto3" json:"run,omitempty"`        // which start the last of them is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +2125,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +2138,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{22}
+	return file_meta_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Node) GetId() int32 {
@@ -1616,6 +2225,27 @@ func (x *Node) GetDrain() bool {
 	return false
 }
 
+func (x *Node) GetSick() string {
+	if x != nil {
+		return x.Sick
+	}
+	return ""
+}
+
+func (x *Node) GetStarts() uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+func (x *Node) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
 type Replica struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1627,7 +2257,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +2269,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +2282,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{23}
+	return file_meta_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Replica) GetId() uint64 {
@@ -1692,7 +2322,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1704,7 +2334,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1717,7 +2347,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{24}
+	return file_meta_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Placement) GetGroup() uint64 {
@@ -1789,7 +2419,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +2431,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +2444,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{25}
+	return file_meta_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Topic) GetId() []byte {
@@ -1865,7 +2495,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +2507,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2520,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{26}
+	return file_meta_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -1940,14 +2570,16 @@ type Snapshot struct {
 	Defaults       []*KeyValue            `protobuf:"bytes,8,rep,name=defaults,proto3" json:"defaults,omitempty"` // by key
 	Events         []*Event               `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`     // by seq
 	Founders       []*Founder             `protobuf:"bytes,10,rep,name=founders,proto3" json:"founders,omitempty"`
-	Replaced       []*Replaced            `protobuf:"bytes,11,rep,name=replaced,proto3" json:"replaced,omitempty"` // by node
+	Replaced       []*Replaced            `protobuf:"bytes,11,rep,name=replaced,proto3" json:"replaced,omitempty"`                          // by node
+	QueueGroups    []*QueueGroup          `protobuf:"bytes,12,rep,name=queue_groups,json=queueGroups,proto3" json:"queue_groups,omitempty"` // by id
+	LastQueueGroup uint64                 `protobuf:"varint,13,opt,name=last_queue_group,json=lastQueueGroup,proto3" json:"last_queue_group,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2591,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2604,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{27}
+	return file_meta_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -2052,6 +2684,20 @@ func (x *Snapshot) GetReplaced() []*Replaced {
 	return nil
 }
 
+func (x *Snapshot) GetQueueGroups() []*QueueGroup {
+	if x != nil {
+		return x.QueueGroups
+	}
+	return nil
+}
+
+func (x *Snapshot) GetLastQueueGroup() uint64 {
+	if x != nil {
+		return x.LastQueueGroup
+	}
+	return 0
+}
+
 // Replaced are data folders that a node id had and that may not come back.
 type Replaced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2063,7 +2709,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2721,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2734,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{28}
+	return file_meta_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Replaced) GetNode() int32 {
@@ -2110,7 +2756,8 @@ var File_meta_proto protoreflect.FileDescriptor
 const file_meta_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"meta.proto\x12\ttube.meta\"\xf5\a\n" +
+	"meta.proto\x12\ttube.meta\"\xe4\n" +
+	"\n" +
 	"\aCommand\x12\x1f\n" +
 	"\vtime_millis\x18\x01 \x01(\x03R\n" +
 	"timeMillis\x124\n" +
@@ -2131,8 +2778,57 @@ const file_meta_proto_rawDesc = "" +
 	"\x0fcancel_reassign\x18\r \x01(\v2\x19.tube.meta.CancelReassignH\x00R\x0ecancelReassign\x12A\n" +
 	"\x0eplacement_done\x18\x0e \x01(\v2\x18.tube.meta.PlacementDoneH\x00R\rplacementDone\x12A\n" +
 	"\x0eunsafe_recover\x18\x0f \x01(\v2\x18.tube.meta.UnsafeRecoverH\x00R\runsafeRecover\x12A\n" +
-	"\x0erenew_replicas\x18\x10 \x01(\v2\x18.tube.meta.RenewReplicasH\x00R\rrenewReplicasB\x06\n" +
-	"\x04kind\"W\n" +
+	"\x0erenew_replicas\x18\x10 \x01(\v2\x18.tube.meta.RenewReplicasH\x00R\rrenewReplicas\x12K\n" +
+	"\x12create_queue_group\x18\x11 \x01(\v2\x1b.tube.meta.CreateQueueGroupH\x00R\x10createQueueGroup\x12K\n" +
+	"\x12update_queue_group\x18\x12 \x01(\v2\x1b.tube.meta.UpdateQueueGroupH\x00R\x10updateQueueGroup\x12K\n" +
+	"\x12delete_queue_group\x18\x13 \x01(\v2\x1b.tube.meta.DeleteQueueGroupH\x00R\x10deleteQueueGroup\x12H\n" +
+	"\x11pause_queue_group\x18\x14 \x01(\v2\x1a.tube.meta.PauseQueueGroupH\x00R\x0fpauseQueueGroup\x12<\n" +
+	"\rset_node_sick\x18\x15 \x01(\v2\x16.tube.meta.SetNodeSickH\x00R\vsetNodeSickB\x06\n" +
+	"\x04kind\"r\n" +
+	"\x10CreateQueueGroup\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\fR\x05topic\x124\n" +
+	"\bsettings\x18\x03 \x01(\v2\x18.tube.meta.QueueSettingsR\bsettings\"r\n" +
+	"\x10UpdateQueueGroup\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x124\n" +
+	"\bsettings\x18\x03 \x01(\v2\x18.tube.meta.QueueSettingsR\bsettings\"\"\n" +
+	"\x10DeleteQueueGroup\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"1\n" +
+	"\x0fPauseQueueGroup\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x0e\n" +
+	"\x02on\x18\x02 \x01(\bR\x02on\"\xb0\x04\n" +
+	"\rQueueSettings\x12!\n" +
+	"\fmax_attempts\x18\x01 \x01(\x03R\vmaxAttempts\x12\x1f\n" +
+	"\vlease_nanos\x18\x02 \x01(\x03R\n" +
+	"leaseNanos\x12,\n" +
+	"\x12max_handling_nanos\x18\x03 \x01(\x03R\x10maxHandlingNanos\x12#\n" +
+	"\rbackoff_nanos\x18\x04 \x03(\x03R\fbackoffNanos\x12 \n" +
+	"\forder_by_key\x18\x05 \x01(\bR\n" +
+	"orderByKey\x12\x19\n" +
+	"\bpark_key\x18\x06 \x01(\bR\aparkKey\x12\x1c\n" +
+	"\tbroadcast\x18\a \x01(\bR\tbroadcast\x12\x19\n" +
+	"\bauto_ack\x18\b \x01(\bR\aautoAck\x12\x12\n" +
+	"\x04rate\x18\t \x01(\x01R\x04rate\x12\x1d\n" +
+	"\n" +
+	"rate_bytes\x18\n" +
+	" \x01(\x01R\trateBytes\x12\"\n" +
+	"\rmax_in_flight\x18\v \x01(\x03R\vmaxInFlight\x12\x16\n" +
+	"\x06filter\x18\f \x01(\tR\x06filter\x12\x1f\n" +
+	"\vdead_letter\x18\r \x01(\tR\n" +
+	"deadLetter\x12\x16\n" +
+	"\x06retain\x18\x0e \x01(\bR\x06retain\x12\x16\n" +
+	"\x06paused\x18\x0f \x01(\bR\x06paused\x12*\n" +
+	"\x11idle_member_nanos\x18\x10 \x01(\x03R\x0fidleMemberNanos\x12&\n" +
+	"\x0fstart_at_millis\x18\x11 \x01(\x03R\rstartAtMillis\"\xbd\x01\n" +
+	"\n" +
+	"QueueGroup\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05topic\x18\x03 \x01(\fR\x05topic\x124\n" +
+	"\bsettings\x18\x04 \x01(\v2\x18.tube.meta.QueueSettingsR\bsettings\x12%\n" +
+	"\x0ecreated_millis\x18\x05 \x01(\x03R\rcreatedMillis\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\x04R\aversion\"W\n" +
 	"\rRenewReplicas\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x122\n" +
 	"\n" +
@@ -2186,7 +2882,10 @@ const file_meta_proto_rawDesc = "" +
 	"\x05nodes\x18\x04 \x03(\x05R\x05nodes\"8\n" +
 	"\fSetNodeState\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x14\n" +
-	"\x05state\x18\x02 \x01(\tR\x05state\"\x96\x01\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\"3\n" +
+	"\vSetNodeSick\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\x96\x01\n" +
 	"\vCreateTopic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\fR\x02id\x120\n" +
@@ -2214,7 +2913,7 @@ const file_meta_proto_rawDesc = "" +
 	"\x03ids\x18\x01 \x03(\x05R\x03ids\"2\n" +
 	"\bKeyValue\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xac\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xea\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -2228,7 +2927,10 @@ const file_meta_proto_rawDesc = "" +
 	"\fmeta_replica\x18\n" +
 	" \x01(\x04R\vmetaReplica\x12!\n" +
 	"\fsince_millis\x18\v \x01(\x03R\vsinceMillis\x12\x14\n" +
-	"\x05drain\x18\f \x01(\bR\x05drain\"A\n" +
+	"\x05drain\x18\f \x01(\bR\x05drain\x12\x12\n" +
+	"\x04sick\x18\r \x01(\tR\x04sick\x12\x16\n" +
+	"\x06starts\x18\x0e \x01(\x04R\x06starts\x12\x10\n" +
+	"\x03run\x18\x0f \x01(\tR\x03run\"A\n" +
 	"\aReplica\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\x05R\x04node\x12\x12\n" +
@@ -2256,7 +2958,7 @@ const file_meta_proto_rawDesc = "" +
 	"timeMillis\x12\x12\n" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x18\n" +
 	"\asubject\x18\x04 \x01(\tR\asubject\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xb8\x03\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\x9c\x04\n" +
 	"\bSnapshot\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1d\n" +
 	"\n" +
@@ -2271,7 +2973,9 @@ const file_meta_proto_rawDesc = "" +
 	"\x06events\x18\t \x03(\v2\x10.tube.meta.EventR\x06events\x12.\n" +
 	"\bfounders\x18\n" +
 	" \x03(\v2\x12.tube.meta.FounderR\bfounders\x12/\n" +
-	"\breplaced\x18\v \x03(\v2\x13.tube.meta.ReplacedR\breplaced\"B\n" +
+	"\breplaced\x18\v \x03(\v2\x13.tube.meta.ReplacedR\breplaced\x128\n" +
+	"\fqueue_groups\x18\f \x03(\v2\x15.tube.meta.QueueGroupR\vqueueGroups\x12(\n" +
+	"\x10last_queue_group\x18\r \x01(\x04R\x0elastQueueGroup\"B\n" +
 	"\bReplaced\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12\"\n" +
 	"\fincarnations\x18\x02 \x03(\tR\fincarnationsB.Z,github.com/tube-mq/tube/internal/meta/metapbb\x06proto3"
@@ -2288,80 +2992,96 @@ func file_meta_proto_rawDescGZIP() []byte {
 	return file_meta_proto_rawDescData
 }
 
-var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_meta_proto_goTypes = []any{
 	(*Command)(nil),             // 0: tube.meta.Command
-	(*RenewReplicas)(nil),       // 1: tube.meta.RenewReplicas
-	(*Bootstrap)(nil),           // 2: tube.meta.Bootstrap
-	(*Founder)(nil),             // 3: tube.meta.Founder
-	(*RegisterNode)(nil),        // 4: tube.meta.RegisterNode
-	(*RemoveNode)(nil),          // 5: tube.meta.RemoveNode
-	(*DrainNode)(nil),           // 6: tube.meta.DrainNode
-	(*Reassign)(nil),            // 7: tube.meta.Reassign
-	(*Move)(nil),                // 8: tube.meta.Move
-	(*CancelReassign)(nil),      // 9: tube.meta.CancelReassign
-	(*PartitionRef)(nil),        // 10: tube.meta.PartitionRef
-	(*PlacementDone)(nil),       // 11: tube.meta.PlacementDone
-	(*Members)(nil),             // 12: tube.meta.Members
-	(*UnsafeRecover)(nil),       // 13: tube.meta.UnsafeRecover
-	(*SetNodeState)(nil),        // 14: tube.meta.SetNodeState
-	(*CreateTopic)(nil),         // 15: tube.meta.CreateTopic
-	(*DeleteTopic)(nil),         // 16: tube.meta.DeleteTopic
-	(*CreatePartitions)(nil),    // 17: tube.meta.CreatePartitions
-	(*AlterConfig)(nil),         // 18: tube.meta.AlterConfig
-	(*AllocateProducerIds)(nil), // 19: tube.meta.AllocateProducerIds
-	(*Nodes)(nil),               // 20: tube.meta.Nodes
-	(*KeyValue)(nil),            // 21: tube.meta.KeyValue
-	(*Node)(nil),                // 22: tube.meta.Node
-	(*Replica)(nil),             // 23: tube.meta.Replica
-	(*Placement)(nil),           // 24: tube.meta.Placement
-	(*Topic)(nil),               // 25: tube.meta.Topic
-	(*Event)(nil),               // 26: tube.meta.Event
-	(*Snapshot)(nil),            // 27: tube.meta.Snapshot
-	(*Replaced)(nil),            // 28: tube.meta.Replaced
+	(*CreateQueueGroup)(nil),    // 1: tube.meta.CreateQueueGroup
+	(*UpdateQueueGroup)(nil),    // 2: tube.meta.UpdateQueueGroup
+	(*DeleteQueueGroup)(nil),    // 3: tube.meta.DeleteQueueGroup
+	(*PauseQueueGroup)(nil),     // 4: tube.meta.PauseQueueGroup
+	(*QueueSettings)(nil),       // 5: tube.meta.QueueSettings
+	(*QueueGroup)(nil),          // 6: tube.meta.QueueGroup
+	(*RenewReplicas)(nil),       // 7: tube.meta.RenewReplicas
+	(*Bootstrap)(nil),           // 8: tube.meta.Bootstrap
+	(*Founder)(nil),             // 9: tube.meta.Founder
+	(*RegisterNode)(nil),        // 10: tube.meta.RegisterNode
+	(*RemoveNode)(nil),          // 11: tube.meta.RemoveNode
+	(*DrainNode)(nil),           // 12: tube.meta.DrainNode
+	(*Reassign)(nil),            // 13: tube.meta.Reassign
+	(*Move)(nil),                // 14: tube.meta.Move
+	(*CancelReassign)(nil),      // 15: tube.meta.CancelReassign
+	(*PartitionRef)(nil),        // 16: tube.meta.PartitionRef
+	(*PlacementDone)(nil),       // 17: tube.meta.PlacementDone
+	(*Members)(nil),             // 18: tube.meta.Members
+	(*UnsafeRecover)(nil),       // 19: tube.meta.UnsafeRecover
+	(*SetNodeState)(nil),        // 20: tube.meta.SetNodeState
+	(*SetNodeSick)(nil),         // 21: tube.meta.SetNodeSick
+	(*CreateTopic)(nil),         // 22: tube.meta.CreateTopic
+	(*DeleteTopic)(nil),         // 23: tube.meta.DeleteTopic
+	(*CreatePartitions)(nil),    // 24: tube.meta.CreatePartitions
+	(*AlterConfig)(nil),         // 25: tube.meta.AlterConfig
+	(*AllocateProducerIds)(nil), // 26: tube.meta.AllocateProducerIds
+	(*Nodes)(nil),               // 27: tube.meta.Nodes
+	(*KeyValue)(nil),            // 28: tube.meta.KeyValue
+	(*Node)(nil),                // 29: tube.meta.Node
+	(*Replica)(nil),             // 30: tube.meta.Replica
+	(*Placement)(nil),           // 31: tube.meta.Placement
+	(*Topic)(nil),               // 32: tube.meta.Topic
+	(*Event)(nil),               // 33: tube.meta.Event
+	(*Snapshot)(nil),            // 34: tube.meta.Snapshot
+	(*Replaced)(nil),            // 35: tube.meta.Replaced
 }
 var file_meta_proto_depIdxs = []int32{
-	2,  // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
-	4,  // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
-	14, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
-	15, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
-	16, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
-	17, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
-	18, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
-	19, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
-	5,  // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
-	6,  // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
-	7,  // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
-	9,  // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
-	11, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
-	13, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
-	1,  // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
-	12, // 15: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
-	3,  // 16: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
-	22, // 17: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
-	8,  // 18: tube.meta.Reassign.moves:type_name -> tube.meta.Move
-	10, // 19: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
-	12, // 20: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
-	20, // 21: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
-	21, // 22: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
-	20, // 23: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
-	21, // 24: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
-	23, // 25: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
-	23, // 26: tube.meta.Placement.target:type_name -> tube.meta.Replica
-	23, // 27: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
-	21, // 28: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
-	24, // 29: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
-	22, // 30: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
-	25, // 31: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
-	21, // 32: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
-	26, // 33: tube.meta.Snapshot.events:type_name -> tube.meta.Event
-	3,  // 34: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
-	28, // 35: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	8,  // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
+	10, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
+	20, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
+	22, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
+	23, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
+	24, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
+	25, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
+	26, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
+	11, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
+	12, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
+	13, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
+	15, // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
+	17, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
+	19, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
+	7,  // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
+	1,  // 15: tube.meta.Command.create_queue_group:type_name -> tube.meta.CreateQueueGroup
+	2,  // 16: tube.meta.Command.update_queue_group:type_name -> tube.meta.UpdateQueueGroup
+	3,  // 17: tube.meta.Command.delete_queue_group:type_name -> tube.meta.DeleteQueueGroup
+	4,  // 18: tube.meta.Command.pause_queue_group:type_name -> tube.meta.PauseQueueGroup
+	21, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
+	5,  // 20: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	5,  // 21: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	5,  // 22: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
+	18, // 23: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
+	9,  // 24: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
+	29, // 25: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
+	14, // 26: tube.meta.Reassign.moves:type_name -> tube.meta.Move
+	16, // 27: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
+	18, // 28: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
+	27, // 29: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
+	28, // 30: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
+	27, // 31: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
+	28, // 32: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
+	30, // 33: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
+	30, // 34: tube.meta.Placement.target:type_name -> tube.meta.Replica
+	30, // 35: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
+	28, // 36: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
+	31, // 37: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
+	29, // 38: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
+	32, // 39: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
+	28, // 40: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
+	33, // 41: tube.meta.Snapshot.events:type_name -> tube.meta.Event
+	9,  // 42: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
+	35, // 43: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
+	6,  // 44: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_meta_proto_init() }
@@ -2385,6 +3105,11 @@ func file_meta_proto_init() {
 		(*Command_PlacementDone)(nil),
 		(*Command_UnsafeRecover)(nil),
 		(*Command_RenewReplicas)(nil),
+		(*Command_CreateQueueGroup)(nil),
+		(*Command_UpdateQueueGroup)(nil),
+		(*Command_DeleteQueueGroup)(nil),
+		(*Command_PauseQueueGroup)(nil),
+		(*Command_SetNodeSick)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2392,7 +3117,7 @@ func file_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_proto_rawDesc), len(file_meta_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

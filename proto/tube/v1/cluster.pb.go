@@ -363,7 +363,10 @@ type Node struct {
 	Drained      bool  `protobuf:"varint,13,opt,name=drained,proto3" json:"drained,omitempty"`
 	ReplicasLeft int32 `protobuf:"varint,14,opt,name=replicas_left,json=replicasLeft,proto3" json:"replicas_left,omitempty"`
 	// Since when it is in this state.
-	Since         *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=since,proto3" json:"since,omitempty"`
+	Since *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=since,proto3" json:"since,omitempty"`
+	// Why it leads only what nobody else can, for example as its disk is slow;
+	// empty: it is well.
+	Sick          string `protobuf:"bytes,16,opt,name=sick,proto3" json:"sick,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -501,6 +504,13 @@ func (x *Node) GetSince() *timestamppb.Timestamp {
 		return x.Since
 	}
 	return nil
+}
+
+func (x *Node) GetSick() string {
+	if x != nil {
+		return x.Sick
+	}
+	return ""
 }
 
 type Event struct {
@@ -2665,7 +2675,7 @@ const file_tube_v1_cluster_proto_rawDesc = "" +
 	"\x10cluster_problems\x18\r \x03(\tR\x0fclusterProblems\"\x12\n" +
 	"\x10ListNodesRequest\"8\n" +
 	"\x11ListNodesResponse\x12#\n" +
-	"\x05nodes\x18\x01 \x03(\v2\r.tube.v1.NodeR\x05nodes\"\xb8\x03\n" +
+	"\x05nodes\x18\x01 \x03(\v2\r.tube.v1.NodeR\x05nodes\"\xcc\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x12\n" +
@@ -2684,7 +2694,8 @@ const file_tube_v1_cluster_proto_rawDesc = "" +
 	"\x05drain\x18\f \x01(\bR\x05drain\x12\x18\n" +
 	"\adrained\x18\r \x01(\bR\adrained\x12#\n" +
 	"\rreplicas_left\x18\x0e \x01(\x05R\freplicasLeft\x120\n" +
-	"\x05since\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x8b\x01\n" +
+	"\x05since\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
+	"\x04sick\x18\x10 \x01(\tR\x04sick\"\x8b\x01\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +

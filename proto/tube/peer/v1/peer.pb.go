@@ -105,9 +105,13 @@ func (x *NewestResponse) GetIndex() uint64 {
 }
 
 type GreetRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
-	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Node        int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// How often the data folder was started and registered, this start included, and which
+	// start it is.
+	Starts        uint64 `protobuf:"varint,3,opt,name=starts,proto3" json:"starts,omitempty"`
+	Run           string `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -152,6 +156,20 @@ func (x *GreetRequest) GetNode() int32 {
 func (x *GreetRequest) GetIncarnation() string {
 	if x != nil {
 		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *GreetRequest) GetStarts() uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+func (x *GreetRequest) GetRun() string {
+	if x != nil {
+		return x.Run
 	}
 	return ""
 }
@@ -1146,10 +1164,12 @@ const file_tube_peer_v1_peer_proto_rawDesc = "" +
 	"\x17tube/peer/v1/peer.proto\x12\ftube.peer.v1\"\x0f\n" +
 	"\rNewestRequest\"&\n" +
 	"\x0eNewestResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"D\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"n\n" +
 	"\fGreetRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\xad\x01\n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x16\n" +
+	"\x06starts\x18\x03 \x01(\x04R\x06starts\x12\x10\n" +
+	"\x03run\x18\x04 \x01(\tR\x03run\"\xad\x01\n" +
 	"\rGreetResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x1d\n" +
 	"\n" +

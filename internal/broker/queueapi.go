@@ -1,0 +1,73 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"github.com/tube-mq/tube/internal/queue"
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// QueueHooks are what the broker's queues need from their node. None may block but
+// DeadLetters.Write.
+type QueueHooks struct {
+	DeadLetters DeadLetters // nil: dead messages are dropped, and logged
+	// Ask puts a question to a consumer, wherever its session is. answer may be called
+	// for each of the leases, at once or later, from any goroutine; what is not
+	// answered within two seconds counts as unknown. Nil: nobody is asked.
+	Ask func(group queue.GroupID, ask queue.Ask, answer func(queue.Lease, queue.Answer))
+	// Lost is told, where the partition leads, that messages of a group went with the
+	// log's start before they were done.
+	Lost func(QueueLost)
+}
+
+// DeadLetters writes dead letters to their topics.
+type DeadLetters interface {
+	// Write returns once the dead letter is committed. It is called again, with the
+	// same message id, when it is not known whether it was.
+	Write(ctx context.Context, d queue.DeadLetter) error
+}
+
+// QueueLost says what retention took from a group.
+type QueueLost struct {
+	Topic     string
+	Partition record.TopicPartition
+	queue.Lost
+}
+
+// QueueTopic says which queue groups a topic has, as an image of the metadata does.
+type QueueTopic struct {
+	ID           record.TopicID
+	Name         string
+	Partitions   int
+	DedupeWindow time.Duration // tube.dedupe.window; 0: off
+	Groups       []QueueGroup
+	// LastID is the largest group id that the metadata has given: what is below, or
+	// it, and not among Groups was deleted, or is another topic's.
+	LastID queue.GroupID
+}
+
+// QueueGroup is a group as the metadata has it.
+type QueueGroup struct {
+	ID       queue.GroupID
+	Name     string
+	Settings queue.Settings
+	Filter   queue.Filter // compiled from Settings.Filter; nil: everything
+}
+
+// QueueTo says where a group is to go on.
+type QueueTo struct {
+	Offset record.Offset
+	// TimeMillis, if not 0, counts instead: queue.StartAtStart, queue.StartAtEnd or a
+	// time in ms since 1970, for the first message at or behind it.
+	TimeMillis int64
+}
+
+// QueueTraced says what became of a message in one group.
+type QueueTraced struct {
+	Group   queue.GroupID
+	Member  string         // of a broadcast group
+	Status  string         // done, dead, cancelled, delayed, ready, suspect, leased, asked, settling, waiting, dying, parked
+	Trace   queue.Trace    // what is committed
+	Pending *queue.Pending // what the leader knows; nil: nothing more
+}

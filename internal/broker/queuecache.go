@@ -1,0 +1,169 @@
+package broker
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/tube-mq/tube/internal/commitlog"
+	"github.com/tube-mq/tube/internal/queue"
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// queueCacheBytes of decoded batches are kept in memory, over all partitions, so
+// that a batch is decoded once and not for each message and group.
+const queueCacheBytes = 32 << 20
+
+// batchCache has the batches that queues read last.
+type batchCache struct {
+	mu       sync.Mutex
+	maxBytes int
+	bytes    int
+	order    *list.List // of *cachedBatch; the latest used in front
+}
+
+type cachedBatch struct {
+	p        *Partition
+	base     record.Offset
+	messages []queue.Message
+	bytes    int
+	el       *list.Element
+}
+
+func newBatchCache(maxBytes int) *batchCache {
+	return &batchCache{maxBytes: maxBytes, order: list.New()}
+}
+
+// find is a message in the cache. follows: it is not, but the one before it is.
+func (c *batchCache) find(p *Partition, o record.Offset) (m *queue.Message, follows bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := sort.Search(len(p.queue.cached), func(i int) bool { return p.queue.cached[i].base > o }) - 1
+	if i < 0 {
+		return nil, false
+	}
+	b := p.queue.cached[i]
+	if d := int(o - b.base); d < len(b.messages) {
+		if c.order.Front() != b.el {
+			c.order.MoveToFront(b.el)
+		}
+		return &b.messages[d], false
+	}
+	return nil, o == b.base+record.Offset(len(b.messages))
+}
+
+func (c *batchCache) put(p *Partition, b *cachedBatch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := sort.Search(len(p.queue.cached), func(i int) bool { return p.queue.cached[i].base >= b.base })
+	if i < len(p.queue.cached) && p.queue.cached[i].base == b.base {
+		return
+	}
+	p.queue.cached = slices.Insert(p.queue.cached, i, b)
+	b.p, b.el = p, c.order.PushFront(b)
+	c.bytes += b.bytes
+	for c.bytes > c.maxBytes && c.order.Len() > 1 {
+		c.drop(c.order.Back().Value.(*cachedBatch))
+	}
+}
+
+func (c *batchCache) drop(b *cachedBatch) {
+	c.order.Remove(b.el)
+	c.bytes -= b.bytes
+	b.p.queue.cached = slices.DeleteFunc(b.p.queue.cached, func(x *cachedBatch) bool { return x == b })
+}
+
+// forget drops all of a partition.
+func (c *batchCache) forget(p *Partition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(p.queue.cached) > 0 {
+		c.drop(p.queue.cached[0])
+	}
+}
+
+// messages is a partition's log as queues read it: queue.Source.
+type messages struct{ p *Partition }
+
+// End implements queue.Source.
+func (s messages) End() record.Offset { return s.p.machine.bounds.Load().HighWatermark }
+
+// readAheadBytes are read at once by who reads on where the last batch ended.
+const readAheadBytes = 256 << 10
+
+// Message implements queue.Source.
+func (s messages) Message(o record.Offset) (*queue.Message, error) {
+	b := s.p.machine.bounds.Load()
+	if o < b.LogStart {
+		return nil, fmt.Errorf("%w: %d, which is %d", queue.ErrGone, o, b.LogStart)
+	}
+	cache := s.p.broker.queues.cache
+	m, follows := cache.find(s.p, o)
+	if m != nil {
+		return m, nil
+	}
+	want := 1
+	if follows {
+		want = readAheadBytes
+	}
+	chunk, err := s.p.log.Read(o, want, true, b.HighWatermark)
+	if errors.Is(err, commitlog.ErrOutOfRange) {
+		return nil, fmt.Errorf("%w: %w", queue.ErrGone, err)
+	}
+	if err != nil {
+		return nil, s.p.readError(err)
+	}
+	all := make([]byte, 0, chunk.SizeBytes)
+	for _, part := range chunk.Parts {
+		all = append(all, part...)
+	}
+	if chunk.Release != nil {
+		chunk.Release()
+	}
+	for len(all) > 0 {
+		b, rest, err := decode(all, s.p.broker.limits)
+		if err != nil {
+			return nil, s.p.readError(err)
+		}
+		cache.put(s.p, b)
+		if d := o - b.base; m == nil && d >= 0 && int(d) < len(b.messages) {
+			m = &b.messages[d]
+		}
+		all = rest
+	}
+	if m == nil {
+		return nil, fmt.Errorf("%w: partition %s: nothing at offset %d", ErrStorage, s.p.id, o)
+	}
+	return m, nil
+}
+
+// decode takes the first batch off b.
+func decode(b []byte, lim record.Limits) (*cachedBatch, []byte, error) {
+	h, err := record.ParseHeader(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	if h.SizeBytes() > len(b) {
+		return nil, nil, fmt.Errorf("%w: a batch of %d bytes, %d are there", record.ErrCorrupt, h.SizeBytes(), len(b))
+	}
+	c := &cachedBatch{base: h.BaseOffset, messages: make([]queue.Message, 0, h.Count), bytes: h.SizeBytes()}
+	err = record.Each(b[:h.SizeBytes()], lim, func(r record.Record) bool {
+		m := queue.Message{Offset: r.Offset, TimestampMillis: r.Timestamp, Key: r.Key, KeyNull: r.Key == nil, Value: r.Value}
+		if len(r.Headers) > 0 {
+			m.Headers = make([]queue.Header, len(r.Headers))
+			for i, x := range r.Headers {
+				m.Headers[i] = queue.Header{Key: x.Key, Value: x.Value}
+				if x.Key == queue.HeaderMessageID {
+					m.ID = string(x.Value)
+				}
+			}
+		}
+		c.messages = append(c.messages, m)
+		c.bytes += 128 + len(r.Key) + len(r.Value)
+		return true
+	})
+	return c, b[h.SizeBytes():], err
+}

@@ -1,0 +1,48 @@
+package broker
+
+import (
+	"fmt"
+
+	"github.com/tube-mq/tube/internal/queue"
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// QueueUndone lists messages that a group is not done with, whoever has them in hand,
+// by offset from one on, at most most and 10,000: go on behind the last. Not for
+// broadcast groups. Errors: ErrNotLeader, queue.ErrUnknownGroup.
+func (p *Partition) QueueUndone(id queue.GroupID, from record.Offset, most int) ([]record.Offset, error) {
+	if err := p.serving(-1); err != nil {
+		return nil, err
+	}
+	m := p.machine
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.queues.Has(id, "") {
+		return nil, fmt.Errorf("%w: %d has not begun in partition %s", queue.ErrUnknownGroup, id, p.id)
+	}
+	most = min(most, maxListed)
+	var out []record.Offset
+	for len(out) < most && from < m.end {
+		var list []queue.Candidate
+		list, from = m.queues.Fresh(nil, id, "", from, m.end, most-len(out))
+		for _, c := range list {
+			out = append(out, c.Offset)
+		}
+	}
+	return out, nil
+}
+
+// QueueDelayedCount is how many messages wait for their time.
+func (p *Partition) QueueDelayedCount() int {
+	p.machine.mu.Lock()
+	defer p.machine.mu.Unlock()
+	return p.machine.queues.DelayedCount()
+}
+
+// QueueCounts says how far a group is here; of broadcast groups nothing.
+func (p *Partition) QueueCounts(id queue.GroupID) queue.Counts {
+	p.machine.mu.Lock()
+	defer p.machine.mu.Unlock()
+	c, _ := p.machine.queues.Counts(id, "", p.machine.end)
+	return c
+}

@@ -1,0 +1,108 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tube-mq/tube/internal/queue"
+)
+
+// QueueSettle settles leases of this partition. What changes the State is answered
+// once that is committed; nil: done. Saying the same again is safe.
+//
+// Errors: ErrNotLeader, ErrUnknownOutcome (ask again: it may have been done),
+// queue.ErrUnknownGroup, and per lease those of queue.Settlement.
+func (p *Partition) QueueSettle(ctx context.Context, id queue.GroupID, list []queue.Settlement) []error {
+	errs := make([]error, len(list))
+	fail := func(err error) []error {
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	g, err := p.groupOf(id)
+	if err != nil {
+		return fail(fmt.Errorf("%w: %d", err, id))
+	}
+	s := &settling{g: g, p: p, desks: map[uint32]*settled{}}
+	g.mu.Lock()
+	now := g.q.nowMillis()
+	for i := range list {
+		errs[i] = s.one(now, i, list[i])
+	}
+	for _, x := range s.desks {
+		if x.desk != nil {
+			g.carry(x.desk, func(err error) { x.done <- err })
+		}
+	}
+	g.mu.Unlock()
+	for _, x := range s.desks {
+		if len(x.waiting) == 0 {
+			continue
+		}
+		if err := x.done.wait(ctx); err != nil {
+			for _, i := range x.waiting {
+				errs[i] = err
+			}
+		}
+	}
+	return errs
+}
+
+// settling is one call's work, by the cursor that leases belong to.
+type settling struct {
+	g     *queueGroup
+	p     *Partition
+	desks map[uint32]*settled
+}
+
+type settled struct {
+	desk    *desk
+	err     error
+	waiting []int // answered when committed
+	done    committing
+}
+
+func (s *settling) one(now int64, i int, x queue.Settlement) error {
+	if x.Lease.Partition != s.p.id.Partition {
+		return fmt.Errorf("%w: it is of partition %d, this is %d", queue.ErrLeaseUnknown, x.Lease.Partition, s.p.id.Partition)
+	}
+	d := s.desks[x.Lease.Cursor]
+	if d == nil {
+		d = &settled{done: make(committing, 1)}
+		d.desk, d.err = s.g.cursorDesk(s.p, x.Lease.Cursor)
+		s.desks[x.Lease.Cursor] = d
+	}
+	if d.err != nil {
+		return d.err
+	}
+	commit, err := d.desk.Settle(now, x)
+	if commit {
+		d.waiting = append(d.waiting, i)
+	}
+	return err
+}
+
+// cursorDesk finds the desk of the cursor that a lease bears.
+func (g *queueGroup) cursorDesk(p *Partition, cursor uint32) (*desk, error) {
+	if cursor == 0 {
+		return g.desk(p, "")
+	}
+	for k := range g.desks {
+		if k.partition == p.id.Partition && queue.CursorOf(k.member) == cursor {
+			return g.desk(p, k.member)
+		}
+	}
+	p.machine.mu.Lock()
+	members := p.machine.queues.Members(g.id)
+	p.machine.mu.Unlock()
+	for name := range members {
+		if queue.CursorOf(name) == cursor {
+			return g.desk(p, name)
+		}
+	}
+	if err := p.serving(-1); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w: its member's cursor is not there any more", queue.ErrLeaseUnknown)
+}

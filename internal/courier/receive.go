@@ -1,0 +1,196 @@
+package courier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/queue"
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// Receive waits up to r.Wait for a first message and returns what is there then.
+//
+// All nodes that lead partitions of the topic are asked at first for what is there,
+// then all at once to wait. The first that has something ends the others' waiting;
+// what they give all the same beyond r.Max is released.
+func (c *Courier) Receive(ctx context.Context, r queue.Receiving) ([]queue.Delivery, error) {
+	until := time.Now().Add(r.Wait)
+	for {
+		g, t, err := c.Group(r.Group)
+		if err != nil {
+			return nil, err
+		}
+		by, _ := c.Led(t)
+		got, err := c.takeOrWait(ctx, g, r, by, time.Until(until))
+		if len(got) > 0 || err != nil && !errors.Is(err, queue.ErrUnavailable) {
+			return got, err
+		}
+		left := time.Until(until)
+		if left <= 0 || ctx.Err() != nil {
+			if err == nil && len(by) == 0 {
+				err = fmt.Errorf("%w: no partition of topic %s has a leader", queue.ErrUnavailable, t.Name)
+			}
+			return nil, err
+		}
+		if err != nil || len(by) == 0 {
+			pause(ctx, min(tryAgain, left))
+		}
+	}
+}
+
+func (c *Courier) takeOrWait(ctx context.Context, g *meta.QueueGroup, r queue.Receiving, by map[record.NodeID][]record.Partition, wait time.Duration) ([]queue.Delivery, error) {
+	ids := c.inTurn(by)
+	if len(ids) == 1 { // the usual case: nobody else to wait for
+		n, err := c.cfg.Node(ids[0])
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", queue.ErrUnavailable, err)
+		}
+		r.Wait = max(0, min(wait, round))
+		return c.receive(ctx, n, g, r)
+	}
+	got, err := c.take(ctx, g, r, ids)
+	if len(got) > 0 || wait <= 0 {
+		return got, err
+	}
+	r.Wait = min(wait, round)
+	return c.await(ctx, g, r, ids)
+}
+
+// take asks one node after the other for what is there.
+func (c *Courier) take(ctx context.Context, g *meta.QueueGroup, r queue.Receiving, ids []record.NodeID) (got []queue.Delivery, err error) {
+	r.Wait = 0
+	for _, id := range ids {
+		n, nerr := c.cfg.Node(id)
+		if nerr != nil {
+			err = fmt.Errorf("%w: %w", queue.ErrUnavailable, nerr)
+			continue
+		}
+		more, rerr := n.Receive(ctx, g, r, 0)
+		if rerr != nil {
+			err = rerr
+			continue
+		}
+		got = append(got, more...)
+		r.Max -= len(more)
+		for i := range more {
+			r.MaxBytes -= size(&more[i])
+		}
+		if r.Max <= 0 || r.MaxBytes <= 0 {
+			break
+		}
+	}
+	if len(got) > 0 {
+		err = nil
+	}
+	return got, err
+}
+
+// await has all nodes wait at the same time, each for a part of what is wanted: at
+// least one message.
+func (c *Courier) await(ctx context.Context, g *meta.QueueGroup, r queue.Receiving, ids []record.NodeID) (got []queue.Delivery, err error) {
+	type answer struct {
+		got []queue.Delivery
+		err error
+	}
+	answers := make(chan answer, len(ids))
+	// Nobody is cut off in the middle of an answer: what is in it would be lost until
+	// its leases run out. They are told to stop instead.
+	working, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Wait+round)
+	defer cancel()
+	tokens := make([]uint64, len(ids))
+	nodes := make([]Node, len(ids))
+	asked := 0
+	for i, id := range ids {
+		n, nerr := c.cfg.Node(id)
+		if nerr != nil {
+			err = fmt.Errorf("%w: %w", queue.ErrUnavailable, nerr)
+			continue
+		}
+		nodes[i], tokens[i] = n, c.token.Add(1)
+		asked++
+		go func() {
+			got, err := n.Receive(working, g, r, tokens[i])
+			answers <- answer{got, err}
+		}()
+	}
+	stopped := false
+	stop := func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		for i, n := range nodes {
+			if n != nil {
+				go n.StopReceiving(working, tokens[i])
+			}
+		}
+	}
+	gone := ctx.Done()
+	for range asked {
+		var a answer
+		select {
+		case a = <-answers:
+		case <-gone:
+			gone = nil
+			stop()
+			a = <-answers
+		}
+		if a.err != nil {
+			err = a.err
+		}
+		if a.err != nil || len(a.got) > 0 {
+			stop()
+		}
+		got = append(got, a.got...)
+	}
+	if ctx.Err() != nil {
+		c.release(g.Name, got)
+		return nil, ctx.Err()
+	}
+	if len(got) > r.Max {
+		c.release(g.Name, got[r.Max:])
+		got = got[:r.Max]
+	}
+	if len(got) > 0 {
+		err = nil
+	}
+	return got, err
+}
+
+// receive is a single node's Receive, ended without losing what it gives.
+func (c *Courier) receive(ctx context.Context, n Node, g *meta.QueueGroup, r queue.Receiving) ([]queue.Delivery, error) {
+	token := c.token.Add(1)
+	working, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Wait+round)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { n.StopReceiving(working, token) })()
+	got, err := n.Receive(working, g, r, token)
+	if ctx.Err() != nil {
+		c.release(g.Name, got)
+		return nil, ctx.Err()
+	}
+	return got, err
+}
+
+// release gives back what nobody takes any more. It is not waited for: should it
+// fail, the leases run out.
+func (c *Courier) release(group string, list []queue.Delivery) {
+	if len(list) == 0 {
+		return
+	}
+	s := make([]queue.Settlement, len(list))
+	for i := range list {
+		s[i] = queue.Settlement{Lease: list[i].Lease, Verdict: queue.Release}
+	}
+	go func() { _, _ = c.Settle(context.Background(), group, s) }()
+}
+
+func size(d *queue.Delivery) int {
+	n := len(d.Key) + len(d.Value)
+	for i := range d.Headers {
+		n += len(d.Headers[i].Key) + len(d.Headers[i].Value)
+	}
+	return n
+}

@@ -1,0 +1,73 @@
+package queue
+
+import "github.com/tube-mq/tube/internal/record"
+
+// Known says which records of a batch carry ids of messages that are here already.
+// It changes nothing; the clock is the annexe's.
+func (s *State) Known(a *Annexe) []Repeat {
+	if a.WindowMillis <= 0 {
+		return nil
+	}
+	var repeats []Repeat
+	floor := record.Offset(-1)
+	for _, id := range a.IDs {
+		e, ok := s.ids.find(id.Hash)
+		if !ok {
+			continue
+		}
+		if now := max(s.clockMillis, a.ClockMillis); now-e.millis > a.WindowMillis {
+			if floor < 0 {
+				floor = s.minFloor()
+			}
+			if e.stale(now, a.WindowMillis, floor) {
+				continue
+			}
+		}
+		repeats = append(repeats, Repeat{id.Delta, e.offset})
+	}
+	return repeats
+}
+
+// FindID is the offset of the message that came with an id, while it is remembered.
+func (s *State) FindID(h MessageHash) (record.Offset, bool) {
+	e, ok := s.ids.find(h)
+	return e.offset, ok
+}
+
+// Batch takes what a batch that was stored at base brings along. repeats are the
+// records that queue groups do not get, as their ids are known.
+func (s *State) Batch(a *Annexe, base record.Offset, repeats []Repeat) Applied {
+	skip := map[int32]bool{}
+	for _, r := range repeats {
+		skip[r.Delta] = true
+	}
+	var out Applied
+	for _, d := range a.Delays {
+		if !skip[d.Delta] && d.DueMillis > a.ClockMillis {
+			s.delays.add(base+record.Offset(d.Delta), d.DueMillis)
+		}
+	}
+	s.clockMillis = max(s.clockMillis, a.ClockMillis)
+	out.Fired = s.delays.fire(s.clockMillis)
+	s.windowMillis = a.WindowMillis
+	if a.WindowMillis > 0 {
+		before := s.ids.len()
+		for _, id := range a.IDs {
+			if !skip[id.Delta] {
+				s.ids.add(id.Hash, base+record.Offset(id.Delta), s.clockMillis)
+			}
+		}
+		// Looking for the floor of all groups is not for every batch.
+		if s.ids.len()/64 != before/64 {
+			s.ids.expire(s.clockMillis, a.WindowMillis, s.minFloor())
+		}
+	} else if len(a.IDs) == 0 {
+		s.ids = ids{} // switched off
+	}
+	for _, r := range repeats {
+		o := base + record.Offset(r.Delta)
+		s.cancelled.add(o)
+		s.suppress(o)
+	}
+	return out
+}

@@ -1,0 +1,79 @@
+package queue
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// Outgoing is a message to be sent.
+type Outgoing struct {
+	Key, Value      []byte
+	KeyNull         bool
+	ID              string // given by the business; empty: the door makes one up
+	Headers         []Header
+	DeliverAtMillis int64 // wall clock; 0: at once, or after Delay
+	// Delay from when the partition's leader takes it: no clock that jumps meanwhile
+	// makes it earlier. At most MaxDelay.
+	Delay time.Duration
+}
+
+// Sent answers an Outgoing.
+type Sent struct {
+	Partition record.Partition
+	Offset    record.Offset
+	ID        string
+	Duplicate bool  // a message of this id was there: Partition and Offset are its
+	Err       error // this one message was not stored, or it is not known whether it was
+}
+
+// Receiving asks for messages of a group.
+type Receiving struct {
+	Group    string
+	Member   Member
+	Max      int           // messages; 1 to 10,000
+	MaxBytes int           // of keys, values and headers; the first message is given whatever its size
+	Wait     time.Duration // for the first one; 0: do not wait
+	Held     int           // leases of the group that the member holds from other nodes
+}
+
+// TopicMessages are messages to be sent to one topic.
+type TopicMessages struct {
+	Topic    string
+	Messages []Outgoing
+}
+
+// Completed answers acknowledge-and-send. If one of the leases has an error nothing
+// was done, and Sent is nil.
+type Completed struct {
+	Leases []error
+	Sent   [][]Sent // by topic and message, as they were asked for
+}
+
+// Place is a message's place in its topic.
+type Place struct {
+	Partition record.Partition
+	Offset    record.Offset
+}
+
+// String is partition and offset, for example "3-1042": the id of a message that was
+// given none.
+func (p Place) String() string { return fmt.Sprintf("%d-%d", p.Partition, p.Offset) }
+
+// ParsePlace reads what String wrote; false: it is something else.
+func ParsePlace(s string) (Place, bool) {
+	p, o, ok := strings.Cut(s, "-")
+	partition, err1 := strconv.ParseUint(p, 10, 31)
+	offset, err2 := strconv.ParseUint(o, 10, 63)
+	at := Place{record.Partition(partition), record.Offset(offset)}
+	return at, ok && err1 == nil && err2 == nil && at.String() == s
+}
+
+// Ref names a message of a topic: by ID, or if that is empty by Place.
+type Ref struct {
+	Place
+	ID string
+}

@@ -1,0 +1,294 @@
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// blocked is what stopped a Take.
+type blocked uint8
+
+const (
+	free blocked = iota
+	noCredit
+	looked
+	nothingNew
+	paused
+	inFlight
+	rateMessages
+	rateBytes
+	handExclusive
+	handDrains
+	avoidsMember
+	keysFull
+	failuresFull
+	spanFull
+	unreadable
+)
+
+// Reasons why nothing moves in a partition of a group, for programs.
+const (
+	ReasonMoving      = "moving"
+	ReasonNothing     = "nothing_new"
+	ReasonNoConsumer  = "no_consumer"
+	ReasonNoCredit    = "no_credit"
+	ReasonPaused      = "paused"
+	ReasonLeased      = "all_leased"
+	ReasonInFlight    = "in_flight_limit"
+	ReasonRate        = "rate"
+	ReasonWaiting     = "waiting_for_due_time"
+	ReasonKey         = "key_blocked"
+	ReasonSuspects    = "suspects"
+	ReasonDeadLetters = "dead_letters_not_written"
+	ReasonStorage     = "unreadable"
+	ReasonFailures    = "too_many_failures"
+	ReasonFilter      = "filter"
+	ReasonNoCursor    = "not_opened"
+)
+
+// Explanation says why a group does or does not move in one partition.
+type Explanation struct {
+	Partition record.Partition
+	Member    string // of a broadcast group: whose cursor
+	Reason    string // one of the constants
+	Sentence  string // the same for people
+	Counts
+	Ready       int64 // could be handed out now
+	Leased      int64
+	Waiting     int64 // to be tried again later
+	HeldBack    int64 // behind their keys
+	Dying       int64 // dead letters to be written
+	Parked      int64 // dead, kept for their keys' sake
+	Filtered    int64 // left out by the filter since this leader began
+	Consumers   int   // sessions seen in the last minute, on this node
+	Receivers   int   // that wait for messages now
+	NextMillis  int64 // wall clock, about: when something is due; 0: nothing is
+	BlockedBy   record.Offset
+	OldestLease *Pending
+	FilterError string
+}
+
+// Pending is a message that was handed out or failed, and is not done.
+type Pending struct {
+	Partition   record.Partition
+	Offset      record.Offset
+	Status      string // leased, asked, settling, waiting, ready, suspect, dying, parked
+	Attempts    int    // that failed, counted
+	DueMillis   int64
+	Member      string
+	Address     string
+	Session     string
+	LeaseID     string
+	SinceMillis int64
+	UntilMillis int64
+	Records     []Attempt
+}
+
+// Explain says why nothing moves. waiting is how many receivers wait on this node.
+func (d *Desk) Explain(nowMillis int64, waiting int) Explanation {
+	e := Explanation{Partition: d.cfg.Partition, Member: d.cfg.Member, Receivers: waiting, BlockedBy: -1}
+	var found bool
+	end := d.cfg.Source.End()
+	d.cfg.Read(func(s *State) { e.Counts, found = s.Counts(d.cfg.Group, d.cfg.Member, end) })
+	if !found {
+		e.Reason, e.Sentence = ReasonNoCursor, "the group has not begun in this partition yet"
+		return e
+	}
+	e.Leased, e.Waiting = int64(len(d.leases)), int64(len(d.waiting))
+	e.Dying, e.Parked, e.Filtered = d.dying.count(), d.parked.count(), d.filtered
+	if d.keys != nil {
+		e.HeldBack = int64(d.keys.held)
+	}
+	e.Ready = max(0, e.Backlog-e.Leased-e.Waiting-e.Delayed-e.HeldBack-e.Dying-e.Parked)
+	for _, h := range d.cfg.Hands.bySession {
+		if nowMillis-h.seenMillis < forgetHandMillis || h.count > 0 {
+			e.Consumers++
+		}
+	}
+	e.NextMillis = d.DeadlineMillis()
+	if len(d.expiry) > 0 {
+		p := d.pendingLease(d.expiry[0])
+		e.OldestLease = &p
+	}
+	if d.filterErr != nil {
+		e.FilterError = d.filterErr.Error()
+	}
+	e.Reason, e.Sentence = d.why(nowMillis, &e)
+	return e
+}
+
+func (d *Desk) why(nowMillis int64, e *Explanation) (reason, sentence string) {
+	switch {
+	case d.cfg.Settings.Paused:
+		return ReasonPaused, "the group is paused: resume it"
+	case e.Backlog == 0:
+		return ReasonNothing, "everything is done: there is nothing new"
+	case d.sourceErr != nil:
+		return ReasonStorage, fmt.Sprintf("the partition cannot be read: %v", d.sourceErr)
+	case d.deadErr != nil && e.Dying > 0:
+		return ReasonDeadLetters, fmt.Sprintf("%d messages are to be dead letters, which cannot be written: %v", e.Dying, d.deadErr)
+	case e.FailuresFull:
+		return ReasonFailures, fmt.Sprintf("%d messages of the partition failed and wait to be tried again: no new ones until some of them are done", MaxFailures)
+	case e.Delayed == e.Backlog:
+		return ReasonWaiting, fmt.Sprintf("all %d messages were sent with a delay and are not due yet", e.Backlog)
+	case d.lastAsk == rateMessages || d.lastAsk == rateBytes:
+		return ReasonRate, "the group's rate is used up for the moment"
+	case d.held >= d.cfg.Settings.MaxInFlight:
+		return ReasonInFlight, fmt.Sprintf("%d messages are in hand, the group's limit in each partition: acknowledge, or raise max-in-flight", d.held)
+	case e.Ready == 0:
+		return d.whyNoneReady(nowMillis, e)
+	case e.Consumers == 0 && e.Receivers == 0:
+		return ReasonNoConsumer, fmt.Sprintf("%d messages are ready, but no consumer has asked for any", e.Ready)
+	case d.lastAsk == handExclusive || d.lastAsk == handDrains || e.Suspects > 0 && e.Suspects == e.Ready:
+		return ReasonSuspects, fmt.Sprintf("%d messages were lost together with others and are handed out one at a time, each to a consumer that holds nothing else", e.Suspects)
+	case e.Filtered > 0 && d.lastAsk == looked:
+		return ReasonFilter, "the filter leaves out what is there; it is being looked through"
+	case e.Receivers == 0:
+		return ReasonNoCredit, fmt.Sprintf("%d messages are ready, but no consumer asks for more: all are busy, or grant no credit", e.Ready)
+	}
+	return ReasonMoving, fmt.Sprintf("%d messages are ready and being handed out", e.Ready)
+}
+
+// whyNoneReady: there is a backlog, and all of it is somewhere.
+func (d *Desk) whyNoneReady(nowMillis int64, e *Explanation) (reason, sentence string) {
+	if e.HeldBack > 0 {
+		owner, waiting := d.keys.worst()
+		e.BlockedBy = owner
+		state := "in hand"
+		switch {
+		case d.parked.has(owner):
+			state = "parked: it failed too often; retry or skip it"
+		case d.dying.has(owner):
+			state = "to be a dead letter"
+		case d.leases[owner] == nil:
+			state = "waiting to be tried again"
+		}
+		return ReasonKey, fmt.Sprintf("%d messages wait for others of their key; %d of them for offset %d, which is %s", e.HeldBack, waiting, owner, state)
+	}
+	if e.Parked > 0 {
+		o, _ := d.parked.next(0)
+		e.BlockedBy = o
+		return ReasonKey, fmt.Sprintf("offset %d failed too often and is parked: retry or skip it", o)
+	}
+	if e.Leased > 0 && e.OldestLease != nil {
+		return ReasonLeased, fmt.Sprintf("all %d messages are in hand; the next lease, of offset %d with consumer %q, ends in %.1f s",
+			e.Leased, e.OldestLease.Offset, e.OldestLease.Member, float64(e.OldestLease.UntilMillis-nowMillis)/1000)
+	}
+	if e.Waiting > 0 || e.Delayed > 0 {
+		return ReasonWaiting, fmt.Sprintf("%d messages wait to be tried again and %d for the time they were sent for", e.Waiting, e.Delayed)
+	}
+	return ReasonDeadLetters, fmt.Sprintf("%d messages are being written to the dead letters", e.Dying)
+}
+
+func byOffset(list []*lease) {
+	slices.SortFunc(list, func(a, b *lease) int { return cmp.Compare(a.offset, b.offset) })
+}
+
+func (d *Desk) pendingLease(l *lease) Pending {
+	p := Pending{
+		Partition: d.cfg.Partition, Offset: l.offset, Status: "settling", Attempts: int(l.attempt) - 1,
+		SinceMillis: d.sinceMillis(l), UntilMillis: l.untilMillis, LeaseID: d.leaseOf(l).String(),
+	}
+	switch l.state {
+	case held:
+		p.Status = "leased"
+	case asked:
+		p.Status = "asked"
+	}
+	if l.hand != nil {
+		p.Member, p.Address, p.Session = l.hand.member.ID, l.hand.member.Address, l.hand.member.Session
+	}
+	return p
+}
+
+// Pending lists what is in hand or failed, by offset from one on, at most max.
+func (d *Desk) Pending(from record.Offset, max int) []Pending {
+	var list []record.Offset
+	for o := range d.leases {
+		if o >= from {
+			list = append(list, o)
+		}
+	}
+	d.cfg.Read(func(s *State) {
+		if c := s.cursor(d.cfg.Group, d.cfg.Member); c != nil {
+			for o := range c.failures {
+				if o >= from && d.leases[o] == nil {
+					list = append(list, o)
+				}
+			}
+			n := 0
+			for o, ok := c.suspects.next(from); ok && n < max; o, ok = c.suspects.next(o + 1) {
+				if d.leases[o] == nil && c.failures[o] == nil {
+					list = append(list, o)
+					n++
+				}
+			}
+		}
+	})
+	slices.Sort(list)
+	out := []Pending{}
+	for _, o := range list[:min(len(list), max)] {
+		out = append(out, d.pending(o))
+	}
+	return out
+}
+
+// pending describes one message.
+func (d *Desk) pending(o record.Offset) Pending {
+	var t Trace
+	d.cfg.Read(func(s *State) { t, _ = s.Trace(d.cfg.Group, d.cfg.Member, o) })
+	if l := d.leases[o]; l != nil {
+		p := d.pendingLease(l)
+		p.Records = t.Records
+		return p
+	}
+	p := Pending{Partition: d.cfg.Partition, Offset: o, Status: "ready", Attempts: t.Attempts, DueMillis: t.DueMillis, Records: t.Records}
+	switch {
+	case d.parked.has(o):
+		p.Status = "parked"
+	case d.dying.has(o):
+		p.Status = "dying"
+	case t.Suspect:
+		p.Status = "suspect"
+	case d.waits(o):
+		p.Status = "waiting"
+	}
+	return p
+}
+
+func (d *Desk) waits(o record.Offset) bool {
+	return !d.ready.has(o) && o < d.next && !slices.ContainsFunc(d.fresh, func(k Candidate) bool { return k.Offset == o })
+}
+
+// Trace says where a message is: done, dead, cancelled, delayed, new, or one of
+// Pending's, in which case p is set.
+func (d *Desk) Trace(o record.Offset) (status string, t Trace, p *Pending) {
+	var ok bool
+	d.cfg.Read(func(s *State) { t, ok = s.Trace(d.cfg.Group, d.cfg.Member, o) })
+	if !ok {
+		return "unknown", t, nil
+	}
+	if status = t.Status(); status != "" {
+		return status, t, nil
+	}
+	x := d.pending(o)
+	return x.Status, t, &x
+}
+
+// Status is what the State alone can say; empty: not more than that it is not done.
+func (t Trace) Status() string {
+	switch {
+	case t.Dead:
+		return "dead"
+	case t.Done && t.Cancelled:
+		return "cancelled"
+	case t.Done:
+		return "done"
+	case t.DueMillis != 0 && t.Attempts == 0:
+		return "delayed"
+	}
+	return ""
+}

@@ -1,0 +1,119 @@
+package queue
+
+import (
+	"crypto/sha256"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// MaxIDs is how many message ids one partition remembers; beyond it the oldest are
+// forgotten before their time. Each takes some 80 bytes of memory.
+const MaxIDs = 1_000_000
+
+// MessageHash stands for a message id: the first half of its SHA-256. Ids are the
+// business's own, so who wants to suppress a message of another can only do so by
+// knowing its id.
+type MessageHash [16]byte
+
+// HashID is the hash of a message id.
+func HashID(id string) MessageHash {
+	sum := sha256.Sum256([]byte(id))
+	return MessageHash(sum[:16])
+}
+
+// ids remembers which messages came with which id, for as long as the topic's
+// dedupe window says, and in any case until every group is done with the message.
+type ids struct {
+	// order has the oldest first, from head on; the first of the slice has number base.
+	order  []knownID
+	head   int
+	base   uint64
+	byHash map[MessageHash]uint64 // numbers
+}
+
+type knownID struct {
+	hash   MessageHash
+	offset record.Offset
+	millis int64
+}
+
+// find is the message that came with an id.
+func (s *ids) find(h MessageHash) (knownID, bool) {
+	n, ok := s.byHash[h]
+	if !ok {
+		return knownID{}, false
+	}
+	return s.order[n-s.base], true
+}
+
+func (s *ids) len() int { return len(s.order) - s.head }
+
+func (s *ids) add(h MessageHash, o record.Offset, nowMillis int64) {
+	if s.byHash == nil {
+		s.byHash = map[MessageHash]uint64{}
+	}
+	s.byHash[h] = s.base + uint64(len(s.order))
+	s.order = append(s.order, knownID{h, o, nowMillis})
+}
+
+// stale says that an id need not be remembered: older than the window, and every
+// group is done with the message.
+func (e knownID) stale(nowMillis, windowMillis int64, floor record.Offset) bool {
+	return nowMillis-e.millis > windowMillis && e.offset < floor
+}
+
+// expire forgets what is stale, oldest first, and what is too much.
+func (s *ids) expire(nowMillis, windowMillis int64, floor record.Offset) {
+	for s.len() > 0 {
+		e := s.order[s.head]
+		if s.len() <= MaxIDs && !e.stale(nowMillis, windowMillis, floor) {
+			break
+		}
+		if s.byHash[e.hash] == s.base+uint64(s.head) {
+			delete(s.byHash, e.hash)
+		}
+		s.head++
+	}
+	if s.head > 1024 && s.head > len(s.order)/2 {
+		s.order = append([]knownID(nil), s.order[s.head:]...)
+		s.base += uint64(s.head)
+		s.head = 0
+	}
+	if s.len() == 0 {
+		*s = ids{} // a map does not shrink by itself
+	}
+}
+
+// uvarint ids, oldest first; each: 16 bytes, offset as a difference (zigzag), ms as a difference (zigzag)
+func (s *ids) append(b []byte) []byte {
+	b = appendUint(b, uint64(s.len()))
+	last := knownID{}
+	for _, e := range s.order[s.head:] {
+		b = append(b, e.hash[:]...)
+		b = appendInt(b, int64(e.offset-last.offset))
+		b = appendInt(b, e.millis-last.millis)
+		last = e
+	}
+	return b
+}
+
+func (s *ids) restore(r *reader) {
+	*s = ids{}
+	last := knownID{}
+	for range r.count(18) {
+		var e knownID
+		if len(r.b) < len(e.hash) {
+			r.fail("it ends within a message id")
+			return
+		}
+		r.b = r.b[copy(e.hash[:], r.b):]
+		e.offset = last.offset + record.Offset(r.int())
+		e.millis = last.millis + r.int()
+		if r.err != nil || e.offset < 0 {
+			r.fail("message id at offset %d", e.offset)
+			return
+		}
+		s.add(e.hash, e.offset, e.millis)
+		last = e
+	}
+}

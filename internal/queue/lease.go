@@ -1,0 +1,56 @@
+package queue
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// String is the lease's id as clients see it: partition, offset, attempt and nonce,
+// and of broadcast groups the cursor, so that any node can tell whom to ask.
+func (l Lease) String() string {
+	b := make([]byte, 0, 64)
+	b = append(strconv.AppendInt(b, int64(l.Partition), 10), '-')
+	b = append(strconv.AppendInt(b, int64(l.Offset), 10), '-')
+	b = append(strconv.AppendInt(b, int64(l.Attempt), 10), '-')
+	b = strconv.AppendUint(b, l.Nonce, 16)
+	if l.Cursor != 0 {
+		b = strconv.AppendUint(append(b, '-'), uint64(l.Cursor), 16)
+	}
+	return string(b)
+}
+
+// ParseLease reads what String wrote. Anything else is ErrLeaseUnknown.
+func ParseLease(id string) (Lease, error) {
+	parts := strings.Split(id, "-")
+	bad := func() (Lease, error) { return Lease{}, fmt.Errorf("%w: %.80q is no lease id", ErrLeaseUnknown, id) }
+	if len(id) > 80 || len(parts) != 4 && len(parts) != 5 {
+		return bad()
+	}
+	p, err1 := strconv.ParseUint(parts[0], 10, 31)
+	o, err2 := strconv.ParseUint(parts[1], 10, 63)
+	a, err3 := strconv.ParseUint(parts[2], 10, 31)
+	n, err4 := strconv.ParseUint(parts[3], 16, 64)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
+		return bad()
+	}
+	l := Lease{record.Partition(p), record.Offset(o), int(a), n, 0}
+	if len(parts) == 5 {
+		c, err := strconv.ParseUint(parts[4], 16, 32)
+		if err != nil || c == 0 {
+			return bad()
+		}
+		l.Cursor = uint32(c)
+	}
+	return l, nil
+}
+
+// CursorOf is what leases of a broadcast member's cursor bear; 0 for "".
+func CursorOf(member string) uint32 {
+	if member == "" {
+		return 0
+	}
+	return uint32(hashKey([]byte(member))) | 1<<31
+}

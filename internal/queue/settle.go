@@ -1,0 +1,453 @@
+package queue
+
+import (
+	"container/heap"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tube-mq/tube/internal/record"
+)
+
+// lease is a message in hand: with a consumer, or between its settlement and that
+// being committed. There may be a million: it is kept within 48 bytes.
+type lease struct {
+	offset      record.Offset
+	nonce       uint64
+	untilMillis int64
+	hand        *hand // nil: nobody's (trusted, or settled without being held)
+	// seq is the hand's count of leases ever given, if its consumer held nothing else
+	// when it got this one; else 0.
+	seq     uint32
+	since   uint32 // when it was handed out, in tenths of a second since the desk began
+	index   int32  // in the heap
+	attempt int16
+	state   leaseState
+	alone   bool // a suspect
+}
+
+type leaseState uint8
+
+const (
+	held    leaseState = iota
+	asked              // ran out; its consumer was asked
+	acking             // acknowledged, not committed yet
+	failing            // failed or lost, not committed yet
+)
+
+// leaseHeap has the one that ends next on top.
+type leaseHeap []*lease
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].untilMillis < h[j].untilMillis }
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = int32(i), int32(j)
+}
+func (h *leaseHeap) Push(x any) {
+	l := x.(*lease)
+	l.index = int32(len(*h))
+	*h = append(*h, l)
+}
+func (h *leaseHeap) Pop() any {
+	old := *h
+	l := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return l
+}
+
+// hold puts a lease into a hand.
+func (d *Desk) hold(l *lease, h *hand) {
+	l.hand = h
+	h.given++
+	if h.count == 0 {
+		l.seq = h.given
+	}
+	h.count++
+	h.exclusive = h.exclusive || l.alone
+	d.held++
+	d.leases[l.offset] = l
+	heap.Push(&d.expiry, l)
+}
+
+func (d *Desk) tenths(nowMillis int64) uint32 { return uint32((nowMillis - d.begunMillis) / 100) }
+
+func (d *Desk) sinceMillis(l *lease) int64 { return d.begunMillis + 100*int64(l.since) }
+
+// letGo takes a lease out of its hand, if it is in one.
+func (d *Desk) letGo(l *lease) {
+	if l.state != held && l.state != asked {
+		return
+	}
+	heap.Remove(&d.expiry, int(l.index))
+	d.held--
+	h := l.hand
+	h.count--
+	if l.alone {
+		h.exclusive = false
+	}
+	if h.count == 0 && (l.alone || d.cfg.Hands.draining == h) || d.held == d.cfg.Settings.MaxInFlight-1 {
+		d.out.Wake = true // its hand is empty, or there is room
+	}
+}
+
+// Settle takes a consumer's word on a lease. commit says that the answer is to wait
+// until the ops in Effects are committed; an error is the answer, and nothing was changed.
+func (d *Desk) Settle(nowMillis int64, s Settlement) (commit bool, err error) {
+	l := d.leases[s.Lease.Offset]
+	switch {
+	case l == nil:
+		return d.settleLate(nowMillis, s)
+	case l.state == acking:
+		if s.Verdict == Acknowledge {
+			return d.acknowledge(l), nil
+		}
+		return false, ErrAlreadyDone
+	case l.state == failing:
+		if s.Verdict == Acknowledge && (l.nonce == s.Lease.Nonce || l.nonce == 0) {
+			return d.acknowledge(l), nil // late, but nobody else got it
+		}
+		return false, ErrLeaseExpired
+	case l.nonce != s.Lease.Nonce:
+		return false, ErrLeaseExpired
+	}
+	switch s.Verdict {
+	case Acknowledge:
+		d.letGo(l)
+		return d.acknowledge(l), nil
+	case Nack, Dead:
+		d.letGo(l)
+		d.fail(l, nowMillis, s, l.hand.member)
+		return true, nil
+	case Release:
+		d.release(l, nowMillis, s.Delay)
+		return false, nil
+	case Extend:
+		return false, d.extend(l, nowMillis, s.Delay)
+	}
+	return false, fmt.Errorf("%w: verdict %d", ErrLeaseUnknown, s.Verdict)
+}
+
+// settleLate settles a lease that this desk does not hold: an earlier leader gave
+// it, or it ended. It counts if the message is not done and nobody else has it.
+func (d *Desk) settleLate(nowMillis int64, s Settlement) (commit bool, err error) {
+	o, end := s.Lease.Offset, d.cfg.Source.End()
+	if o < 0 || o >= end || s.Lease.Attempt < 1 {
+		return false, ErrLeaseUnknown
+	}
+	var k Candidate
+	var known, done bool
+	d.cfg.Read(func(st *State) {
+		done = st.IsDone(d.cfg.Group, d.cfg.Member, o)
+		k, known = st.Candidate(d.cfg.Group, d.cfg.Member, o, end)
+	})
+	switch {
+	case done && s.Verdict == Acknowledge:
+		return false, nil
+	case done:
+		return false, ErrAlreadyDone
+	case !known:
+		return false, ErrLeaseUnknown // waits for its time: it was never handed out
+	case d.isDead(k) || d.dying.has(o):
+		return false, ErrLeaseExpired
+	}
+	l := &lease{offset: o, attempt: int16(min(s.Lease.Attempt, math.MaxInt16)), state: acking}
+	if s.Verdict == Acknowledge {
+		d.withdraw(o)
+		d.claim(o)
+		d.leases[o] = l
+		return d.acknowledge(l), nil
+	}
+	if s.Lease.Nonce>>32 == d.cfg.Nonce>>32 || s.Lease.Attempt != k.Attempts+1 {
+		return false, ErrLeaseExpired // this leader gave it and it ended, or it was counted already
+	}
+	return d.adopt(l, k, nowMillis, s)
+}
+
+// adopt takes an earlier leader's lease for this one's.
+func (d *Desk) adopt(l *lease, k Candidate, nowMillis int64, s Settlement) (commit bool, err error) {
+	switch s.Verdict {
+	case Nack, Dead:
+		d.withdraw(l.offset)
+		d.claim(l.offset)
+		d.leases[l.offset] = l
+		d.fail(l, nowMillis, s, Member{})
+		return true, nil
+	case Release:
+		return false, nil // it is there for anybody
+	case Extend:
+		if !d.claim(l.offset) {
+			return false, ErrLeaseExpired
+		}
+		d.withdraw(l.offset)
+		l.state, l.nonce, l.since, l.alone = held, s.Lease.Nonce, d.tenths(nowMillis), k.Suspect
+		l.untilMillis = nowMillis + d.lengthMillis(s.Delay)
+		d.hold(l, d.cfg.Hands.of(Member{Session: "adopted"}, nowMillis))
+		return false, nil
+	}
+	return false, fmt.Errorf("%w: verdict %d", ErrLeaseUnknown, s.Verdict)
+}
+
+// claim has a message that was not handed out from here get its key, so that those
+// behind it wait until it is settled; false: another has it.
+func (d *Desk) claim(o record.Offset) bool {
+	if d.keys == nil {
+		return true
+	}
+	m, err := d.cfg.Source.Message(o)
+	return err == nil && (m.KeyNull || d.keys.enter(o, hashKey(m.Key)))
+}
+
+// withdraw takes a message out of where it might be handed out from.
+func (d *Desk) withdraw(o record.Offset) {
+	d.ready.remove(o)
+	d.suspects.remove(o)
+	d.parked.remove(o)
+	d.refresh(o)
+}
+
+// refresh has new messages looked for again if one of those found has changed since.
+func (d *Desk) refresh(o record.Offset) {
+	if len(d.fresh) > 0 && o >= d.fresh[0].Offset {
+		d.next, d.fresh = d.fresh[0].Offset, nil
+	}
+}
+
+func (d *Desk) acknowledge(l *lease) bool {
+	l.state = acking
+	if n := len(d.out.Ops); n > 0 && d.out.Ops[n-1].Kind == OpAck {
+		d.out.Ops[n-1].Offsets = append(d.out.Ops[n-1].Offsets, l.offset)
+	} else {
+		d.out.Ops = append(d.out.Ops, d.op(OpAck, []record.Offset{l.offset}))
+	}
+	return true
+}
+
+// fail counts a delivery as failed.
+func (d *Desk) fail(l *lease, nowMillis int64, s Settlement, m Member) {
+	l.state = failing
+	due := nowMillis
+	if s.Verdict == Nack {
+		due += d.backoff(int(l.attempt), s.Delay).Milliseconds()
+	}
+	op := d.op(OpFail, nil)
+	op.Offset, op.DueMillis, op.Final = l.offset, due, s.Verdict == Dead
+	op.Attempt = Attempt{nowMillis, clip(m.ID, MaxMemberBytes), clip(m.Address, MaxAddressBytes), clip(s.Reason, MaxReasonBytes)}
+	d.out.Ops = append(d.out.Ops, op)
+}
+
+// backoff is the delay before the next delivery, given the attempt that failed;
+// asked < 0: what the group says.
+func (d *Desk) backoff(attempt int, asked time.Duration) time.Duration {
+	if asked >= 0 {
+		return asked
+	}
+	if b := d.cfg.Settings.Backoff; len(b) > 0 {
+		return b[min(max(attempt, 1), len(b))-1]
+	}
+	return 0
+}
+
+// release hands a message back, uncounted. Nothing is committed: it is as if it had
+// not been handed out.
+func (d *Desk) release(l *lease, nowMillis int64, delay time.Duration) {
+	d.letGo(l)
+	delete(d.leases, l.offset)
+	if d.ahead(l.offset) {
+		d.out.Wake = true // an earlier leader's
+		return
+	}
+	k := Candidate{Offset: l.offset, Suspect: l.alone}
+	if ms := delay.Milliseconds(); ms > 0 {
+		heap.Push(&d.waiting, Delayed{l.offset, nowMillis + ms})
+		return
+	}
+	d.back(k)
+	d.out.Wake = true
+}
+
+func (d *Desk) extend(l *lease, nowMillis int64, delay time.Duration) error {
+	last := d.sinceMillis(l) + d.cfg.Settings.MaxHandling.Milliseconds()
+	until := min(nowMillis+d.lengthMillis(delay), last)
+	if until <= nowMillis || until < l.untilMillis && until == last && l.state == held {
+		return fmt.Errorf("%w: handed out %d ms ago, the limit is %s", ErrHandlingTooLong, nowMillis-d.sinceMillis(l), d.cfg.Settings.MaxHandling)
+	}
+	l.state, l.untilMillis = held, until
+	heap.Fix(&d.expiry, int(l.index))
+	return nil
+}
+
+func (d *Desk) lengthMillis(delay time.Duration) int64 {
+	if ms := delay.Milliseconds(); ms > 0 {
+		return ms
+	}
+	return d.cfg.Settings.Lease.Milliseconds()
+}
+
+// done forgets a message that is done, gone or not wanted; the next of its key is let go.
+func (d *Desk) done(o record.Offset) {
+	delete(d.avoid, o)
+	if d.keys == nil {
+		return
+	}
+	if next, ok := d.keys.leave(o); ok {
+		d.ready.add(next)
+		d.out.Wake = true
+	}
+}
+
+// Committed tells that an op of this desk, or a seek or retry from elsewhere, is part of the State.
+func (d *Desk) Committed(nowMillis int64, op *Op) {
+	switch op.Kind {
+	case OpAck:
+		for _, o := range op.Offsets {
+			if l := d.leases[o]; l != nil && l.state == acking {
+				delete(d.leases, o)
+				d.refresh(o)
+				d.done(o)
+			}
+		}
+	case OpDead:
+		for _, o := range op.Offsets {
+			d.dying.remove(o)
+			d.parked.remove(o)
+			d.done(o)
+		}
+	case OpSuspect:
+		for _, o := range op.Offsets {
+			d.again(nowMillis, o)
+		}
+	case OpFail:
+		d.again(nowMillis, op.Offset)
+	case OpRetry:
+		d.dying.remove(op.Offset)
+		d.parked.remove(op.Offset)
+		if d.leases[op.Offset] == nil {
+			d.ready.add(op.Offset)
+			d.out.Wake = true
+		}
+	case OpSeek, OpOpen:
+		d.reset()
+		d.out.Wake = true
+	}
+}
+
+// again has a message that failed or was lost handed out again, in its time.
+func (d *Desk) again(nowMillis int64, o record.Offset) {
+	l := d.leases[o]
+	if l == nil || l.state != failing {
+		return // acknowledged after all
+	}
+	delete(d.leases, o)
+	d.refresh(o)
+	d.requeue(nowMillis, o)
+}
+
+func (d *Desk) requeue(nowMillis int64, o record.Offset) {
+	if d.ahead(o) {
+		d.out.Wake = true
+		return
+	}
+	k, ok := d.look(o, d.cfg.Source.End())
+	if !ok {
+		d.done(o)
+		return
+	}
+	if where := d.where(k, nowMillis); where != nil {
+		where.add(o)
+		d.out.Wake = true
+	} else if k.DueMillis > nowMillis {
+		heap.Push(&d.waiting, Delayed{o, k.DueMillis})
+	} else {
+		d.ready.add(o)
+		d.out.Wake = true
+	}
+}
+
+// Fired tells that messages which were sent with a delay are due. What the desk has
+// not come to yet it will find.
+func (d *Desk) Fired(list []record.Offset) {
+	for _, o := range list {
+		if !d.ahead(o) {
+			d.ready.add(o)
+		}
+	}
+	d.out.Wake = true
+}
+
+// ahead says that the desk will come to a message when it looks for new ones, in
+// their order; those that it has found already are looked for again.
+func (d *Desk) ahead(o record.Offset) bool {
+	d.refresh(o)
+	return o >= d.next
+}
+
+// Trimmed tells that the log begins at an offset, by which the group lost messages.
+// Those that are in hand are found gone when they are settled.
+func (d *Desk) Trimmed(to record.Offset) {
+	for _, s := range []*offsets{&d.ready, &d.suspects, &d.dying, &d.parked} {
+		s.removeBelow(to)
+	}
+	d.fresh = slices.DeleteFunc(d.fresh, func(k Candidate) bool { return k.Offset < to })
+	if d.keys == nil {
+		return
+	}
+	for _, o := range d.keys.ownersBelow(to) {
+		if d.leases[o] == nil {
+			d.done(o)
+		}
+	}
+}
+
+// Retry makes a parked or failed message one that never failed; skip sets it aside
+// instead, as a dead letter if there is a topic for them.
+func (d *Desk) Retry(o record.Offset, skip bool) error {
+	if l := d.leases[o]; l != nil {
+		return fmt.Errorf("%w: offset %d is in hand", ErrLeaseExpired, o)
+	}
+	k, ok := d.look(o, d.cfg.Source.End())
+	if !ok || k.Attempts == 0 {
+		return fmt.Errorf("%w: offset %d has not failed", ErrLeaseUnknown, o)
+	}
+	if skip {
+		d.parked.remove(o)
+		d.ready.remove(o)
+		if d.dying.add(o) {
+			d.out.Dying = append(d.out.Dying, o)
+		}
+		return nil
+	}
+	op := d.op(OpRetry, nil)
+	op.Offset = o
+	d.out.Ops = append(d.out.Ops, op)
+	return nil
+}
+
+// DeadWritten tells that a dead letter is committed: its source is let go.
+func (d *Desk) DeadWritten(list []record.Offset) {
+	d.deadErr = nil
+	list = slices.DeleteFunc(slices.Clone(list), func(o record.Offset) bool { return !d.dying.has(o) })
+	if len(list) > 0 {
+		d.out.Ops = append(d.out.Ops, d.op(OpDead, list))
+	}
+}
+
+// deadRetryMillis is after what time a dead letter is tried again that could not be written.
+const deadRetryMillis = 5000
+
+// DeadFailed tells that a dead letter could not be written; it is held and tried again.
+func (d *Desk) DeadFailed(nowMillis int64, o record.Offset, err error) {
+	d.deadErr = err
+	if d.dying.has(o) {
+		heap.Push(&d.waiting, Delayed{o, nowMillis + deadRetryMillis})
+	}
+}
+
+// Effects takes what is to be done.
+func (d *Desk) Effects() Effects {
+	e := d.out
+	d.out = Effects{}
+	return e
+}
