@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tube-mq/tube/internal/commitlog"
+	"github.com/tube-mq/tube/internal/record"
 )
 
 // A partition's newest batches are in memory until somebody writes them to its
@@ -197,6 +198,7 @@ func (b *Broker) sweepLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			record.TrimBuffers()
 			// A moved log start must be durable before the files go: a relaxed
 			// group's may not be yet.
 			if err := b.cfg.Host.Sync(); err != nil {

@@ -78,6 +78,7 @@ type hint struct {
 	seg    *segment
 	offset record.Offset
 	pos    int64
+	ahead  int64 // the disk was asked to read up to here; 0: nothing
 }
 
 // Configure takes over changed settings; they hold from the next batch on.

@@ -29,6 +29,9 @@ const (
 )
 
 var (
+	// free holds the buffers of a class that wait to be used again, pools those
+	// beyond keepBytes, which the garbage collector takes.
+	free   [maxClassBits - minClassBits + 1]freeList
 	pools  [maxClassBits - minClassBits + 1]sync.Pool
 	poison atomic.Bool
 )
@@ -45,7 +48,10 @@ func NewBuffer(sizeBytes int) *Buffer {
 		b.refs.Store(1)
 		return b
 	}
-	b, _ := pools[class].Get().(*Buffer)
+	b := free[class].get()
+	if b == nil {
+		b, _ = pools[class].Get().(*Buffer)
+	}
 	if b == nil {
 		b = &Buffer{B: make([]byte, 1<<(class+minClassBits)), class: class}
 	}
@@ -89,7 +95,7 @@ func (b *Buffer) Release() {
 			b.B[i] = 0xDB
 		}
 	}
-	if b.class >= 0 {
+	if b.class >= 0 && !free[b.class].put(b) {
 		pools[b.class].Put(b)
 	}
 }

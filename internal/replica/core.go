@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 
 	"go.etcd.io/raft/v3"
@@ -54,15 +53,19 @@ type core struct {
 	rn  *raft.RawNode
 	log entryLog
 
-	// tokens holds payloads of thin entries that raft has not given an index yet.
-	tokens    map[uint64]pending
-	nextToken uint64
+	// tokens holds payloads of thin entries that raft has not given an index yet:
+	// tokens[i] is named firstToken+i. All of a turn are taken or dropped by its end.
+	tokens     []pending
+	firstToken uint64
+	proposal   proposalScratch
 	// waiting are proposals of ours with an index, in index order.
 	waiting []waiter
 	// campaigned is the term in which this replica became leader; it serves once
 	// an entry of that term is applied.
 	lead    bool
 	serving bool
+	// soft is what raft said last of the leadership.
+	soft raft.SoftState
 	// doubt: this process did not run for so long that others may lead by now; it
 	// does not serve until a majority has confirmed it.
 	doubt  bool
@@ -93,11 +96,14 @@ type core struct {
 	// commitUnsaved: the commit index moved since the hard state was last
 	// written. It rides along with the next write: it needs no fsync of its own.
 	commitUnsaved bool
+	// awaited is what raft will be told when the last write is durable.
+	awaited *raftpb.Message
 }
 
 type pending struct {
 	payload payload
 	done    func(any, error)
+	taken   bool
 }
 
 type waiter struct {
@@ -113,7 +119,7 @@ type start struct {
 }
 
 func newCore(s start, logger *slog.Logger) (*core, error) {
-	c := &core{id: s.id, log: s.log, applied: s.applied, tokens: map[uint64]pending{}}
+	c := &core{id: s.id, log: s.log, applied: s.applied}
 	c.log.unloaded = c.log.base
 	rn, err := raft.NewRawNode(&raft.Config{
 		ID:                        uint64(s.id),
@@ -136,7 +142,9 @@ func newCore(s start, logger *slog.Logger) (*core, error) {
 		return nil, fmt.Errorf("replica %d: %w", s.id, err)
 	}
 	c.rn = rn
-	c.observe(rn.BasicStatus().SoftState, rn.BasicStatus().HardState.GetTerm())
+	st := rn.BasicStatus()
+	c.soft = st.SoftState
+	c.observe(c.soft, st.HardState.GetTerm())
 	return c, nil
 }
 
@@ -156,19 +164,13 @@ func (c *core) propose(props []Proposal) {
 	if len(props) == 0 {
 		return
 	}
-	entries := make([]*raftpb.Entry, len(props))
-	thin := make([]byte, thinBytes*len(props))
-	first := c.nextToken
+	first := c.firstToken + uint64(len(c.tokens))
+	m := c.proposal.message(uint64(c.id), len(props))
 	for i, p := range props {
-		t := thin[i*thinBytes : (i+1)*thinBytes : (i+1)*thinBytes]
-		binary.LittleEndian.PutUint64(t, c.nextToken)
-		c.tokens[c.nextToken] = pending{payload{p.Data, p.Buf, p.Sum, p.SumFrom}, p.Done}
-		c.nextToken++
-		entries[i] = &raftpb.Entry{Data: t}
+		t := c.addToken(pending{payload: payload{p.Data, p.Buf, p.Sum, p.SumFrom}, done: p.Done})
+		binary.LittleEndian.PutUint64(m.Entries[i].Data, t)
 	}
-	err := c.rn.Step(&raftpb.Message{
-		Type: raftpb.MsgProp.Enum(), From: new(uint64(c.id)), Entries: entries,
-	})
+	err := c.rn.Step(m)
 	if err == nil {
 		return
 	}
@@ -176,9 +178,8 @@ func (c *core) propose(props []Proposal) {
 	if c.lead && errors.Is(err, raft.ErrProposalDropped) {
 		refusal = ErrBusy
 	}
-	for t := first; t < c.nextToken; t++ {
-		p := c.tokens[t]
-		delete(c.tokens, t)
+	for t := first; t < c.firstToken+uint64(len(c.tokens)); t++ {
+		p, _ := c.takeToken(t)
 		p.payload.release()
 		p.done(nil, refusal)
 	}
@@ -212,8 +213,14 @@ func (c *core) ready() (effects, bool) {
 	rd := c.rn.Ready()
 	e := effects{first: 1}
 	if rd.SoftState != nil || !raft.IsEmptyHardState(rd.HardState) {
-		st := c.rn.BasicStatus()
-		c.observe(st.SoftState, st.HardState.GetTerm())
+		term := c.term
+		if rd.SoftState != nil {
+			c.soft = *rd.SoftState
+		}
+		if !raft.IsEmptyHardState(rd.HardState) {
+			term = rd.HardState.GetTerm()
+		}
+		c.observe(c.soft, term)
 	}
 	e.reads = rd.ReadStates
 	for _, m := range rd.Messages {
@@ -221,8 +228,7 @@ func (c *core) ready() (effects, bool) {
 		case m.GetTo() == raft.LocalAppendThread:
 			c.prepareWrite(m, &e)
 		case m.GetTo() == raft.LocalApplyThread:
-			e.apply = append(e.apply, m.GetEntries()...)
-			e.applied = append(e.applied, m.GetResponses()...)
+			e.apply, e.applied = m.GetEntries(), m.GetResponses() // there is one such message
 		case m.GetType() == raftpb.MsgVote:
 			// Raft would have it sent at once. But a candidate whom the others elect
 			// before its own term is durable, and who then crashes, would be elected in
@@ -249,16 +255,15 @@ func (c *core) prepareWrite(m *raftpb.Message, e *effects) {
 			e.first = index
 		}
 		e.last = index
-		s := slot{term: term, kind: en.GetType()}
+		s := slot{term: term, kind: en.GetType(), entry: en}
 		if s.kind != raftpb.EntryNormal {
 			s.payload = payload{data: en.GetData()}
 		} else if d := en.GetData(); len(d) == thinBytes {
 			t := binary.LittleEndian.Uint64(d)
-			p, ok := c.tokens[t]
+			p, ok := c.takeToken(t)
 			if !ok {
 				panic(fmt.Sprintf("replica: entry %d names payload %d, which is not there", index, t))
 			}
-			delete(c.tokens, t)
 			s.payload = p.payload
 			if p.done != nil {
 				c.waiting = append(c.waiting, waiter{index, term, p.done})
@@ -267,7 +272,7 @@ func (c *core) prepareWrite(m *raftpb.Message, e *effects) {
 		c.log.append(index, s)
 	}
 	if m.Term != nil || m.Vote != nil || m.Commit != nil {
-		h := &raftpb.HardState{Term: new(m.GetTerm()), Vote: new(m.GetVote()), Commit: new(m.GetCommit())}
+		h := &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit} // raft sets all or none
 		onlyCommit := c.log.hard.GetTerm() == h.GetTerm() && c.log.hard.GetVote() == h.GetVote()
 		c.log.hard = h
 		if onlyCommit {
@@ -276,7 +281,11 @@ func (c *core) prepareWrite(m *raftpb.Message, e *effects) {
 			e.hard, e.votes = h, true
 		}
 	}
-	e.after = append(e.after, m.GetResponses()...)
+	if after := c.unknown(m, *e); len(e.after) == 0 {
+		e.after = after
+	} else {
+		e.after = append(e.after, after...)
+	}
 	e.durable = e.durable || len(e.after) > 0
 	if e.last >= e.first && c.commitUnsaved {
 		e.hard = c.log.hard
@@ -284,6 +293,28 @@ func (c *core) prepareWrite(m *raftpb.Message, e *effects) {
 	if e.hard != nil {
 		c.commitUnsaved = false
 	}
+}
+
+// unknown returns the responses of a write but for one that says nothing new:
+// while entries are being written, raft repeats with each change of the commit
+// index what it wants to hear of them, and the write that they are in says it. It
+// would cost a write without records, and a turn, for each.
+func (c *core) unknown(m *raftpb.Message, e effects) []*raftpb.Message {
+	after := m.GetResponses()
+	if len(after) == 0 {
+		return nil
+	}
+	last := after[len(after)-1]
+	if last.GetType() != raftpb.MsgStorageAppendResp {
+		return after
+	}
+	nothing := len(m.GetEntries()) == 0 && !e.snapshot && e.hard == nil
+	if w := c.awaited; nothing && len(after) == 1 && w != nil && w.GetTerm() == last.GetTerm() &&
+		w.GetIndex() == last.GetIndex() && w.GetLogTerm() == last.GetLogTerm() {
+		return nil
+	}
+	c.awaited = last
+	return after
 }
 
 // step takes a message from raft's own storage threads or from a peer.
@@ -304,29 +335,12 @@ func (c *core) receive(m Message) {
 		if len(en.GetData()) == 0 {
 			continue
 		}
-		t := binary.LittleEndian.AppendUint64(nil, c.nextToken)
-		c.tokens[c.nextToken] = pending{payload: payload{data: en.GetData(), buf: m.buf.Retain()}}
-		c.nextToken++
-		en.Data = t
+		t := c.addToken(pending{payload: payload{data: en.GetData(), buf: m.buf.Retain()}})
+		en.Data = binary.LittleEndian.AppendUint64(nil, t)
 	}
 	c.everyone = max(c.everyone, m.everyone)
 	c.step(m.raft)
 	m.buf.Release()
-}
-
-// dropTokens forgets payloads of entries that raft did not want: what it wants
-// it hands out for writing in the same turn.
-func (c *core) dropTokens() { c.dropTokensWith(ErrUnknownOutcome) }
-
-func (c *core) dropTokensWith(err error) {
-	for _, t := range slices.Sorted(maps.Keys(c.tokens)) {
-		p := c.tokens[t]
-		delete(c.tokens, t)
-		p.payload.release()
-		if p.done != nil {
-			p.done(nil, err)
-		}
-	}
 }
 
 // restart begins the log behind a snapshot that was installed.
@@ -353,6 +367,9 @@ func (c *core) entry(e *raftpb.Entry) Entry {
 // finish marks an index as applied and answers who proposed it.
 func (c *core) finish(index, term uint64, result any) {
 	c.applied = index
+	if s := c.log.at(index); s != nil {
+		s.entry = nil // seldom asked for from here on
+	}
 	if c.lead && term == c.term {
 		c.serving = true
 	}

@@ -32,6 +32,9 @@ type slot struct {
 	pos wal.Position
 	// onDisk: the payload is in the WAL only; see Group.load.
 	onDisk bool
+	// entry is what raft handed out for this place, until it is applied: it mostly
+	// asks for it once more, to have it applied. Nil: to be made again.
+	entry *raftpb.Entry
 	// sizeBytes of the payload, wherever it is; 0 if not known.
 	sizeBytes uint32
 }
@@ -162,6 +165,10 @@ func (l *entryLog) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 		sizeBytes += uint64(s.sizeBytes)
 		if len(out) > 0 && sizeBytes > maxSize {
 			break
+		}
+		if s.entry != nil {
+			out = append(out, s.entry)
+			continue
 		}
 		e := &raftpb.Entry{Term: new(s.term), Index: new(i), Type: s.kind.Enum()}
 		switch {

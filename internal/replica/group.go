@@ -143,7 +143,7 @@ type Group struct {
 
 type inbox struct {
 	proposals []Proposal
-	stored    []stored
+	stored    []*writing
 	messages  []Message
 	calls     []func()
 	ticks     int
@@ -261,10 +261,10 @@ func (g *Group) tick() {
 	g.mu.Unlock()
 }
 
-func (g *Group) deliver(s stored) {
+func (g *Group) deliver(w *writing) {
 	g.mu.Lock()
 	if !g.closed {
-		g.in.stored = append(g.in.stored, s)
+		g.in.stored = append(g.in.stored, w)
 		g.wakeLocked()
 	}
 	g.mu.Unlock()

@@ -135,7 +135,7 @@ func (g *Group) switchOver(e effects) {
 	g.spec.Logger.Info("replica brought up to date by a copy", "group", g.spec.Group, "index", snap.Index)
 	g.host.single.observe(g, Entry{Index: snap.Index, Term: snap.Term}, nil)
 	g.dirty, g.unsettled = true, true
-	g.host.wantCheckpoint(func() { g.deliver(stored{first: 1, after: e.after, settled: true}) })
+	g.host.wantCheckpoint(func() { g.deliver(g.newWriting(stored{first: 1, after: e.after, settled: true})) })
 }
 
 // afterSends tells raft what became of messages that it sent.

@@ -165,6 +165,25 @@ func TestARelaxedGroupDoesNotForgetItsMembers(t *testing.T) {
 	}
 }
 
+// Whether entries are synced before they are answered for changes while a group runs.
+func TestDurabilityChangesAtOnce(t *testing.T) {
+	c := newForgetful(t, 1)
+	tm := c.foundAs(7, false, 1)
+	c.write(tm, 5)
+	syncsOfFive := func() uint64 {
+		c.write(tm, 1) // what a change itself writes down is synced
+		before := c.hosts[1].wal.Syncs()
+		c.write(tm, 5)
+		return c.hosts[1].wal.Syncs() - before
+	}
+	for _, relaxed := range []bool{true, false, true} {
+		tm.groups[1].SetRelaxed(relaxed)
+		if n := syncsOfFive(); (n == 0) != relaxed {
+			t.Errorf("relaxed: %v, and five entries were synced %d times", relaxed, n)
+		}
+	}
+}
+
 // The end of the process alone loses nothing.
 func TestAProcessThatEndsLeavesNoLapse(t *testing.T) {
 	c := newForgetful(t, 3)
@@ -249,8 +268,10 @@ func TestAllForgetAndGoOnWithTheFurthest(t *testing.T) {
 	tm := c.foundAs(7, true, 1, 2, 3)
 	lead, x, y := c.split(tm)
 	c.mu.Lock()
-	h := c.hosts[x]
+	h, m := c.hosts[x], tm.machines[x]
 	c.mu.Unlock()
+	// The checkpoint holds what is applied, and a follower hears late of the last commit.
+	c.eventually("the follower has applied all", func() bool { n, _ := m.state(); return n >= 30 })
 	if err := h.Checkpoint(); err != nil {
 		t.Fatal(err)
 	}

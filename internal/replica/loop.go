@@ -6,8 +6,6 @@ import (
 	"sync"
 
 	"go.etcd.io/raft/v3/raftpb"
-
-	"github.com/tube-mq/tube/internal/wal"
 )
 
 // loop is one goroutine that runs many groups: those that have something in
@@ -65,15 +63,6 @@ func (l *loop) stop() {
 	<-l.done
 }
 
-// stored tells a group that a write of its has reached the disk.
-type stored struct {
-	first, last uint64
-	terms       []uint64 // of the entries
-	positions   []wal.Position
-	after       []*raftpb.Message
-	settled     bool // the copy that was installed is durable
-}
-
 // turn lets the group deal with everything in its inbox.
 func (g *Group) turn() {
 	in := g.take()
@@ -121,10 +110,11 @@ func (g *Group) turn() {
 // hear takes what the WAL and the peers have sent. It leaves in the inbox the messages
 // that it did not come to, as an earlier one has ended the replica.
 func (g *Group) hear(in *inbox) {
-	for _, s := range in.stored {
+	for _, w := range in.stored {
 		if g.core != nil {
-			g.afterStored(s)
+			g.afterStored(w)
 		}
+		w.free()
 	}
 	for _, m := range in.messages {
 		if wakes(m.raft) {
@@ -194,17 +184,17 @@ func (g *Group) receive(m Message) {
 	}
 }
 
-func (g *Group) afterStored(s stored) {
-	for i, term := range s.terms {
+func (g *Group) afterStored(w *writing) {
+	for i, term := range w.terms {
 		// Another leader's entry may stand there by now.
-		if sl := g.core.log.at(s.first + uint64(i)); sl != nil && sl.term == term {
-			sl.pos = s.positions[i]
+		if sl := g.core.log.at(w.first + uint64(i)); sl != nil && sl.term == term {
+			sl.pos = w.positions[i]
 		}
 	}
-	if s.settled {
+	if w.settled {
 		g.unsettled = false
 	}
-	for _, m := range s.after {
+	for _, m := range w.after {
 		if g.core == nil {
 			return
 		}
@@ -301,7 +291,8 @@ func (g *Group) publish() {
 	if s == *g.status.Load() {
 		return
 	}
-	g.status.Store(&s)
+	changed := s // what is equal need not be on the heap
+	g.status.Store(&changed)
 	g.spec.Machine.Led(s)
 	g.retick()
 }

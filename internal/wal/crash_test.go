@@ -66,8 +66,14 @@ func (r *run) script(rounds int) {
 }
 
 func TestCrashAtEveryStepLosesNothingAcknowledged(t *testing.T) {
+	t.Run("small blocks", func(t *testing.T) { crashAtEveryStep(t, 0) })
+	t.Run("written ahead of the sync", func(t *testing.T) { crashAtEveryStep(t, 1) })
+}
+
+func crashAtEveryStep(t *testing.T, aheadBytes int) {
 	mem := newMem(t)
 	m := newModel()
+	m.aheadBytes = aheadBytes
 	images := takeImages(mem, m, 2)
 	log, _, _, err := m.recover(mem)
 	if err != nil {

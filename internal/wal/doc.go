@@ -4,8 +4,9 @@
 //
 // # Torn or rotten
 //
-// There is one write in flight at a time, so after a crash only the last block
-// can be incomplete. Every block carries a durable mark: the place up to which
+// Blocks are written one after the other, large ones also while those before are
+// being synced, so after a crash any of the blocks behind the last sync can be
+// incomplete. Every block carries a durable mark: the place up to which
 // the log was known to be synced when the block was written. What is invalid at
 // a place that a later block's mark, or the next file's first mark, lies behind
 // was durable once: it is damage, and is reported. What is invalid with no such

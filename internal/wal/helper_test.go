@@ -43,6 +43,8 @@ type model struct {
 	written   map[record.Group][][][]byte
 	acked     map[record.Group]record.Index // durable up to here
 	forgotten map[record.Group]record.Index // may be gone up to here
+	// aheadBytes is the log's Config.AheadBytes.
+	aheadBytes int
 }
 
 func newModel() *model {
@@ -68,6 +70,7 @@ func (m *model) clone() *model {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := newModel()
+	c.aheadBytes = m.aheadBytes
 	for g, w := range m.written {
 		for _, alternatives := range w {
 			c.written[g] = append(c.written[g], append([][]byte(nil), alternatives...))
@@ -87,7 +90,9 @@ type found struct {
 // and without holes, and nothing that nobody wrote.
 func (m *model) recover(fsys vfs.FS) (*Log, Recovery, found, error) {
 	f := found{map[record.Group]record.Index{}, map[record.Group]map[record.Index]Position{}}
-	log, rec, err := Open(testConfig(fsys), func(r Record) error {
+	cfg := testConfig(fsys)
+	cfg.AheadBytes = m.aheadBytes
+	log, rec, err := Open(cfg, func(r Record) error {
 		if r.Kind != KindEntry {
 			return nil
 		}

@@ -26,6 +26,9 @@ type Config struct {
 	MaxSpares int
 	// QueueBytes is how much may wait for the writer before Submit blocks: 64 MiB.
 	QueueBytes int
+	// AheadBytes is how much a block must have to be written while others are being
+	// synced: 256 KiB.
+	AheadBytes int
 	Logger     *slog.Logger
 	// OnFail is told once when a write or fsync failed.
 	OnFail func(error)
@@ -44,6 +47,9 @@ func (c *Config) setDefaults() {
 	if c.QueueBytes == 0 {
 		c.QueueBytes = 64 << 20
 	}
+	if c.AheadBytes == 0 {
+		c.AheadBytes = 256 << 10
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -60,14 +66,18 @@ var (
 	ErrFull = errors.New("wal: no room on disk for the next file")
 )
 
-// Log is the node's write-ahead log. append and sync are for one goroutine (the
-// Writer); the other methods may be called from any.
+// Log is the node's write-ahead log. append, and what it is made of, is for one
+// goroutine at a time (the Writer's), and so is sync, which may go on beside write;
+// roll goes beside neither. The other methods may be called from any goroutine.
 type Log struct {
 	cfg Config
 
 	// The current file and where the next block goes: the writer's own.
 	file      vfs.File
 	fileBytes int64
+	// marks guards synced and wrote: a block may be written while the ones before it
+	// are being synced.
+	marks sync.Mutex
 	// synced: everything before it is durable; wrote: it is written; next: it is
 	// assembled. Invariant: synced ≤ wrote ≤ next, but for the step to another file.
 	synced, wrote, next Position
@@ -89,12 +99,14 @@ type Log struct {
 	written atomic.Uint64 // bytes since Open
 	syncs   atomic.Uint64
 
-	// See Flushes. flushing and slowest are in nanoseconds, the former since opened
-	// and one more, 0 for none; flushFile is a file's seq.
-	opened            time.Time
-	flushing, slowest atomic.Int64
-	flushes           atomic.Uint64
-	flushFile         atomic.Uint64
+	// See Flushes. flushing, by flusher, and slowest are in nanoseconds, the former
+	// since opened and one more, 0 for none; flushFile is a file's seq, which is the
+	// same for both, as nobody steps to the next file before the syncer is done.
+	opened    time.Time
+	flushing  [2]atomic.Int64
+	slowest   atomic.Int64
+	flushes   atomic.Uint64
+	flushFile atomic.Uint64
 
 	failed     atomic.Pointer[error]
 	background sync.WaitGroup
@@ -209,12 +221,16 @@ func (l *Log) encode(e *encoded, batches []Batch, positions [][]Position, roll f
 }
 
 // write writes an assembled block. Blocks are written in the order in which
-// they were assembled, one at a time: the mark in each says what is durable.
+// they were assembled, one at a time: the mark in each says what is durable, so
+// that of several that were not, a whole one behind a torn one proves nothing.
 func (l *Log) write(e *encoded) error {
 	if err := l.failure(); err != nil {
 		return err
 	}
-	putBlock(e.buf, block{at: e.at, mark: l.synced, records: e.records, length: e.length})
+	l.marks.Lock()
+	mark := l.synced
+	l.marks.Unlock()
+	putBlock(e.buf, block{at: e.at, mark: mark, records: e.records, length: e.length})
 	if _, err := l.file.WriteAt(e.buf[:e.size], e.at.Offset); err != nil {
 		return l.fail(err)
 	}
@@ -224,32 +240,47 @@ func (l *Log) write(e *encoded) error {
 		l.prepared = true
 		l.prepare()
 	}
+	l.marks.Lock()
 	l.wrote = Position{e.at.File, e.at.Offset + e.size}
+	l.marks.Unlock()
 	return nil
 }
 
-// sync makes everything appended durable.
+// sync makes everything durable that was written before it was called.
 func (l *Log) sync() error {
 	if err := l.failure(); err != nil {
 		return err
 	}
-	if !l.unsynced() {
+	l.marks.Lock()
+	synced, to := l.synced, l.wrote
+	l.marks.Unlock()
+	if synced == to {
 		return nil
 	}
 	if err := l.file.SyncData(); err != nil {
 		return l.fail(err)
 	}
 	l.syncs.Add(1)
-	l.synced = l.wrote
+	l.marks.Lock()
+	l.synced = to // and not what was written meanwhile
+	l.marks.Unlock()
 	return nil
 }
 
-func (l *Log) unsynced() bool { return l.synced != l.wrote }
+// unsynced reports whether there is something for a sync to do.
+func (l *Log) unsynced() bool {
+	l.marks.Lock()
+	defer l.marks.Unlock()
+	return l.synced != l.wrote
+}
 
 // expose makes the position known to others.
 func (l *Log) expose() {
+	l.marks.Lock()
+	wrote := l.wrote
+	l.marks.Unlock()
 	l.mu.Lock()
-	l.position = l.wrote
+	l.position = wrote
 	l.mu.Unlock()
 }
 
@@ -315,9 +346,11 @@ func (l *Log) begin(sizeBytes int64) error {
 	}
 	l.file, l.fileBytes = f, sizeBytes
 	l.next = Position{seq, 0}
+	l.marks.Lock()
 	if l.wrote.IsZero() {
 		l.wrote, l.synced = l.next, l.next
 	}
+	l.marks.Unlock()
 	l.mu.Lock()
 	l.files = append(l.files, walFile{seq, sizeBytes})
 	l.position = l.next
@@ -544,14 +577,14 @@ func (l *Log) close() error {
 	l.closed = true
 	close(l.closing)
 	l.mu.Unlock()
-	ends := l.flushBegins(l.next.File)
+	f := l.flushBegins(turnFlush, l.next.File)
 	err := l.sync()
 	if err == nil {
 		if err = l.append(nil, nil); err == nil {
 			err = l.sync()
 		}
 	}
-	ends()
+	f.ends()
 	l.background.Wait()
 	for _, f := range l.reads {
 		f.Close()

@@ -60,15 +60,8 @@ func (s *Steps) Write() {
 	}
 	r := &s.round
 	r.batches = append(r.batches[:0], s.pending...)
-	r.positions = make([][]Position, len(r.batches))
-	r.sync, r.err = false, nil
-	records, mark := 0, !s.marked
-	for i, b := range r.batches {
-		r.positions[i] = make([]Position, len(b.Records))
-		records += len(b.Records)
-		r.sync = r.sync || b.Sync
-		mark = mark || b.Mark
-	}
+	records, mark := r.layOut()
+	mark = mark || !s.marked
 	if r.write = records > 0 || mark; r.write {
 		r.err = s.log.encode(&r.block, r.batches, r.positions, s.log.roll)
 		if s.blocked = errors.Is(r.err, ErrFull); s.blocked {

@@ -23,7 +23,7 @@ type Batch struct {
 	// the disk is full and what was submitted before is not written. Who makes a
 	// checkpoint asks so.
 	Probe bool
-	// Done is called once, from the writer's goroutine: it must be cheap.
+	// Done is called once, by the writer, never two at a time: it must be cheap.
 	// positions has one for each record. The batches of one group (that of the
 	// first record) are answered in the order of submission, and a batch without
 	// records after everything submitted before it was; but a batch that asks for
@@ -34,6 +34,8 @@ type Batch struct {
 const (
 	// maxGather bounds one block, but for a single larger batch.
 	maxGather = 4 << 20
+	// rounds bounds what is assembled, written and synced at a time.
+	rounds = 4
 	// markAfter is how long the log must be quiet before a mark says that the
 	// last block was durable.
 	markAfter = 50 * time.Millisecond
@@ -42,7 +44,9 @@ const (
 // Writer takes what all groups have submitted while the last write was under
 // way, writes it as one block, syncs at most once, and answers. While one block
 // is being written and synced the next one is assembled: copying and checksums
-// are a sixth of a large block's time.
+// are a sixth of a large block's time. And while large blocks are being synced
+// more large ones are written, so that the disk does not wait for us; small ones
+// wait for the sync, and become one block.
 type Writer struct {
 	log *Log
 
@@ -52,7 +56,9 @@ type Writer struct {
 	bytes   int
 	stopped bool
 	stalled bool // see Stall
-	done    chan struct{}
+	// unsynced is how many rounds the syncer has that are not answered yet.
+	unsynced int
+	done     chan struct{}
 	// crowded is more than QueueBytes in pending while stalled.
 	crowded atomic.Bool
 
@@ -62,6 +68,10 @@ type Writer struct {
 	// turn is held by whoever writes: one round at a time, in order.
 	turn chan struct{}
 	jobs chan *round // for the goroutine that writes while run assembles
+	// syncs are rounds that are written, for the goroutine that syncs and answers
+	// while others are written; free are rounds that nobody uses.
+	syncs chan *round
+	free  chan *round
 
 	// waiting are the groups with a batch in this round that waits for the sync;
 	// of whoever has the turn.
@@ -83,6 +93,10 @@ func NewWriter(l *Log) *Writer {
 	w := &Writer{
 		log: l, done: make(chan struct{}), stop: make(chan struct{}), marked: true, waiting: map[record.Group]struct{}{},
 		turn: make(chan struct{}, 1), jobs: make(chan *round),
+		syncs: make(chan *round, rounds), free: make(chan *round, rounds),
+	}
+	for range rounds {
+		w.free <- new(round)
 	}
 	w.change = sync.NewCond(&w.mu)
 	w.timer = time.AfterFunc(time.Hour, w.idle)
@@ -126,7 +140,7 @@ func (w *Writer) Submit(b Batch) {
 	}
 	w.pending = append(w.pending, b)
 	w.addLocked(size)
-	if len(w.pending) == 1 {
+	if len(w.pending) == 1 || w.unsynced > 0 && w.bytes >= w.log.cfg.AheadBytes {
 		w.change.Broadcast()
 	}
 	w.mu.Unlock()
@@ -156,16 +170,16 @@ func (w *Writer) Crowded() bool { return w.crowded.Load() }
 
 func (w *Writer) run() {
 	defer close(w.done)
-	committed := make(chan struct{})
-	go func() {
-		defer close(committed)
+	var others sync.WaitGroup
+	others.Go(func() {
 		for r := range w.jobs {
 			w.commit(r)
 		}
-	}()
-	var rounds [2]round
-	for i := 0; ; i++ {
-		r := &rounds[i%2] // the other one may be being written
+		close(w.syncs)
+	})
+	others.Go(w.syncLoop)
+	for {
+		r := <-w.free
 		if !w.gather(r) {
 			break
 		}
@@ -178,7 +192,7 @@ func (w *Writer) run() {
 		}
 	}
 	close(w.jobs)
-	<-committed
+	others.Wait()
 }
 
 func (w *Writer) more() bool {
@@ -192,7 +206,7 @@ func (w *Writer) more() bool {
 func (w *Writer) gather(r *round) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.pending) == 0 {
+	for len(w.pending) == 0 || w.unsynced > 0 && w.bytes < w.log.cfg.AheadBytes && !w.stopped {
 		if w.stopped {
 			return false
 		}
@@ -217,58 +231,135 @@ func (w *Writer) gather(r *round) bool {
 	return true
 }
 
-// assemble makes a round's block.
-func (w *Writer) assemble(r *round) {
-	r.positions = make([][]Position, len(r.batches))
-	records, mark := 0, !w.marked
+// layOut makes room for the positions of a round's records and returns how many
+// records there are, and whether anyone wants a block even if there are none.
+func (r *round) layOut() (records int, mark bool) {
 	r.sync, r.err = false, nil
-	for i, b := range r.batches {
-		r.positions[i] = make([]Position, len(b.Records))
+	for i := range r.batches {
+		b := &r.batches[i]
 		records += len(b.Records)
 		r.sync = r.sync || b.Sync
 		mark = mark || b.Mark
 	}
+	all := make([]Position, records)
+	r.positions = append(r.positions[:0], make([][]Position, len(r.batches))...)
+	for i := range r.batches {
+		n := len(r.batches[i].Records)
+		r.positions[i], all = all[:n:n], all[n:]
+	}
+	return records, mark
+}
+
+// assemble makes a round's block.
+func (w *Writer) assemble(r *round) {
+	records, mark := r.layOut()
+	mark = mark || !w.marked
 	if r.write = records > 0 || mark; r.write {
 		r.err = w.encode(r)
 		w.marked = records == 0
 	}
 }
 
-// commit writes a round, syncs if anyone asks for it, and answers. It has the
-// turn, and gives it back.
+// commit writes a round and has it synced and answered, here or by the syncer. It
+// has the turn, and gives it back.
 func (w *Writer) commit(r *round) {
 	defer func() { <-w.turn }()
-	ends := func() {}
+	var f flush
 	if r.err == nil && (r.write || r.sync && w.log.unsynced()) {
-		ends = w.log.flushBegins(w.log.wrote.File)
+		f = w.log.flushBegins(turnFlush, w.log.wrote.File)
 	}
-	err := r.err
-	if err == nil && r.write {
-		err = w.log.write(&r.block)
+	if r.err == nil && r.write {
+		r.err = w.log.write(&r.block)
 	}
-	if err == nil && !r.sync {
+	if w.handOver(r) {
+		f.passes()
+		w.syncs <- r
+		return
+	}
+	if r.err == nil && !r.sync {
 		w.log.expose()
 	}
 	if !r.sync {
-		ends() // the answers are not the disk's
+		f.ends() // the answers are not the disk's
 	}
-	answerWritten(r.batches, r.positions, err, w.waiting)
+	answerWritten(r.batches, r.positions, r.err, w.waiting)
 	if r.sync {
-		if err == nil {
-			err = w.log.sync()
+		w.finish(f, r)
+	}
+	w.release(r)
+}
+
+// handOver reports whether a round that is written is the syncer's from here on: a
+// large one, or one that must not overtake those that the syncer has.
+func (w *Writer) handOver(r *round) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	large := r.sync && r.write && r.block.size >= int64(w.log.cfg.AheadBytes)
+	if w.unsynced == 0 && !large {
+		return false
+	}
+	w.unsynced++
+	return true
+}
+
+// syncLoop syncs and answers rounds that were written ahead, as many together as
+// there are.
+func (w *Writer) syncLoop() {
+	var together []*round
+	for r := range w.syncs {
+		together = append(together[:0], r)
+		for len(w.syncs) > 0 {
+			together = append(together, <-w.syncs)
 		}
-		ends()
-		w.log.expose()
+		var f flush
+		if slices.ContainsFunc(together, (*round).awaitsSync) && w.log.unsynced() {
+			f = w.log.flushBegins(syncerFlush, together[0].block.at.File)
+		}
+		w.finish(f, together...)
+		w.mu.Lock()
+		w.unsynced -= len(together)
+		w.change.Broadcast()
+		w.mu.Unlock()
+		for _, r := range together {
+			w.release(r)
+		}
+	}
+}
+
+// awaitsSync: it is written, and is to be durable before it is answered.
+func (r *round) awaitsSync() bool { return r.sync && r.err == nil }
+
+// finish makes rounds durable, if anyone asks for it, ends the flush that this is
+// part of, and answers what was not answered yet. Behind a failure nothing is
+// answered well, whether it asked for the sync or not: a group's word without
+// records may stand on a record before it that is lost.
+func (w *Writer) finish(f flush, rs ...*round) {
+	err := w.log.failure()
+	if err == nil && slices.ContainsFunc(rs, (*round).awaitsSync) {
+		err = w.log.sync()
+	}
+	f.ends()
+	w.log.expose()
+	for _, r := range rs {
+		if r.err == nil {
+			r.err = err
+		}
 		for i, b := range r.batches {
 			if b.Done != nil {
-				b.Done(r.positions[i], err)
+				b.Done(r.positions[i], r.err)
 			}
 		}
 	}
-	clear(r.batches)
+}
+
+// release has a round that is answered used again, and has a mark follow once the
+// log is quiet.
+func (w *Writer) release(r *round) {
 	if r.write && r.block.records > 0 {
 		w.timer.Reset(markAfter)
 	}
+	clear(r.batches)
+	w.free <- r
 }
 
 // answerWritten answers the batches that need not wait for the sync: neither
@@ -313,7 +404,8 @@ func (w *Writer) encode(r *round) error {
 		err := w.log.encode(&r.block, r.batches, r.positions, func(size int64) error {
 			w.turn <- struct{}{} // whoever writes now is done then
 			defer func() { <-w.turn }()
-			defer w.log.flushBegins(w.log.wrote.File)()
+			w.awaitSyncs()
+			defer w.log.flushBegins(turnFlush, w.log.wrote.File).ends()
 			return w.log.roll(size)
 		})
 		if !errors.Is(err, ErrFull) {
@@ -335,6 +427,15 @@ func (w *Writer) encode(r *round) error {
 			return err
 		case <-t.C:
 		}
+	}
+}
+
+// awaitSyncs returns when nothing is with the syncer.
+func (w *Writer) awaitSyncs() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.unsynced > 0 {
+		w.change.Wait()
 	}
 }
 

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"syscall"
@@ -75,6 +76,129 @@ func TestAnswersOfAGroupKeepTheirOrder(t *testing.T) {
 	})
 }
 
+// Large blocks are written while the ones before are being synced; but a sync
+// covers only what was written before it began.
+func TestWhatIsWrittenDuringASyncAwaitsTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := vfs.NewFaulty(newMem(t))
+		cfg := testConfig(f)
+		cfg.AheadBytes = 1
+		log, w := openTest(t, cfg)
+		defer w.Close()
+		f.Inject(vfs.Fault{Ops: vfs.OpSyncData, Path: ".wal", Times: 2, Delay: time.Second})
+		began := time.Now()
+		var mu sync.Mutex
+		answered := map[record.Group]time.Duration{}
+		submit := func(g record.Group) {
+			w.Submit(Batch{Records: entry(g, 1, 5000), Sync: true, Done: func(_ []Position, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					t.Error(err)
+				}
+				answered[g] = time.Since(began)
+			}})
+		}
+		submit(1)
+		synctest.Wait() // it is being synced
+		written := log.Written()
+		submit(2)
+		synctest.Wait()
+		if log.Written() == written {
+			t.Error("the second block waits for the first one's sync")
+		}
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if answered[1] != time.Second || answered[2] != 2*time.Second {
+			t.Errorf("answered after %v and %v, want after a sync of a second each", answered[1], answered[2])
+		}
+	})
+}
+
+// What needs no sync, or another file, does not overtake a sync under way.
+func TestNothingOvertakesASync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := vfs.NewFaulty(newMem(t))
+		cfg := testConfig(f)
+		cfg.AheadBytes = 1
+		log, w := openTest(t, cfg)
+		defer w.Close()
+		slow(f)
+		var mu sync.Mutex
+		var got []string
+		submit := func(name string, b Batch) {
+			b.Done = func(_ []Position, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					name += err.Error()
+				}
+				got = append(got, name)
+			}
+			w.Submit(b)
+		}
+		submit("vote", Batch{Records: entry(1, 1, 10), Sync: true})
+		synctest.Wait() // it is being synced
+		files := log.SizeBytes()
+		submit("relaxed", Batch{Records: entry(1, 2, 10)})
+		synctest.Wait()
+		submit("next file", Batch{Records: entry(1, 3, 30<<10), Sync: true})
+		synctest.Wait()
+		mu.Lock()
+		if len(got) > 0 || log.SizeBytes() != files {
+			t.Errorf("during the sync %q were answered, the files went from %d to %d bytes", got, files, log.SizeBytes())
+		}
+		mu.Unlock()
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(got, []string{"vote", "relaxed", "next file"}) || log.SizeBytes() == files {
+			t.Errorf("answered %q, and the files have %d bytes", got, log.SizeBytes())
+		}
+	})
+}
+
+// What asks for no sync and was written behind something that does is not answered
+// well if that is lost: it may be a word that stands on it.
+func TestNothingIsAnsweredWellBehindAFailedSync(t *testing.T) {
+	for _, aheadBytes := range []int{0, 1} {
+		t.Run(fmt.Sprint(aheadBytes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := vfs.NewFaulty(newMem(t))
+				cfg := testConfig(f)
+				cfg.AheadBytes = aheadBytes
+				_, w := openTest(t, cfg)
+				defer w.Close()
+				released := make(chan struct{})
+				broken := errors.New("broken")
+				f.Inject(vfs.Fault{Ops: vfs.OpSyncData, Path: ".wal", Times: 1, Hold: released, Err: broken})
+				var mu sync.Mutex
+				var got []error
+				submit := func(b Batch) {
+					b.Done = func(_ []Position, err error) {
+						mu.Lock()
+						defer mu.Unlock()
+						got = append(got, err)
+					}
+					w.Submit(b)
+					synctest.Wait()
+				}
+				submit(Batch{Records: entry(1, 1, 10), Sync: true})
+				submit(Batch{Records: entry(1, 2, 10)})
+				submit(Batch{})
+				close(released)
+				time.Sleep(time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				if len(got) != 3 || slices.ContainsFunc(got, func(err error) bool { return !errors.Is(err, broken) }) {
+					t.Errorf("answered %v, want %v three times", got, broken)
+				}
+			})
+		})
+	}
+}
+
 // A write or sync that failed is the end: it is not tried again, everything from
 // then on gets the same error, and the owner is told once.
 func TestFailedSyncOrWriteIsFinal(t *testing.T) {
@@ -113,9 +237,15 @@ func TestFailedSyncOrWriteIsFinal(t *testing.T) {
 // ending it; a barrier gets through, so that a checkpoint can make room; when
 // there is room it goes on by itself.
 func TestFullDiskHoldsUpAndRecovers(t *testing.T) {
+	t.Run("small blocks", func(t *testing.T) { fullDisk(t, 0) })
+	t.Run("written ahead of the sync", func(t *testing.T) { fullDisk(t, 1) })
+}
+
+func fullDisk(t *testing.T, aheadBytes int) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := newMem(t)
 		cfg := testConfig(mem)
+		cfg.AheadBytes = aheadBytes
 		cfg.OnFail = func(err error) { t.Errorf("the log ended: %v", err) }
 		log, w := openTest(t, cfg)
 		synctest.Wait() // the spare is made
@@ -169,6 +299,65 @@ func TestFullDiskHoldsUpAndRecovers(t *testing.T) {
 		got, rec, err := replayed(mem)
 		if err != nil || len(rec.Damage) > 0 || len(got) == 0 || got[len(got)-1].Index != batches {
 			t.Errorf("%d records, %v, %v", len(got), rec.Damage, err)
+		}
+	})
+}
+
+// On a full disk a probe says that what was written before has been answered. So
+// it waits for the syncer.
+func TestAProbeOnAFullDiskAwaitsTheSyncer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := newMem(t)
+		f := vfs.NewFaulty(mem)
+		cfg := testConfig(f)
+		cfg.AheadBytes = 1
+		log, w := openTest(t, cfg)
+		synctest.Wait() // the spare is made
+		mem.SetCapacity(1)
+		var mu sync.Mutex
+		var got []string
+		answered := func(want ...string) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Equal(got, want)
+		}
+		submit := func(name string, b Batch) {
+			b.Done = func(_ []Position, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					t.Error(err)
+				}
+				got = append(got, name)
+			}
+			w.Submit(b)
+		}
+		released := make(chan struct{})
+		f.Inject(vfs.Fault{Ops: vfs.OpSyncData, Path: ".wal", Times: 1, Hold: released})
+		submit("written", Batch{Records: entry(1, 1, 10), Sync: true})
+		synctest.Wait()
+		submit("no room", Batch{Records: entry(1, 2, 1<<20), Sync: true})
+		submit("of a relaxed group", Batch{})
+		submit("probe", Batch{Probe: true})
+		time.Sleep(time.Second)
+		if !answered() {
+			t.Errorf("%q were answered during the sync", got)
+		}
+		close(released)
+		time.Sleep(time.Second)
+		if !answered("written", "probe") {
+			t.Errorf("%q were answered on a full disk", got)
+		}
+		if err := log.Forget(log.Position()); err != nil {
+			t.Error(err)
+		}
+		mem.SetCapacity(0)
+		time.Sleep(time.Second)
+		if !answered("written", "probe", "no room", "of a relaxed group") {
+			t.Errorf("%q were answered after there was room", got)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }
