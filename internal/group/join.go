@@ -2,6 +2,7 @@ package group
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,10 @@ func (c *Coordinator) Join(now time.Time, t Token, req *JoinRequest) Effects {
 	}
 	if g := c.consumerGroup(req.Group); g != nil {
 		c.classicJoin(g, t, req)
+		return c.take()
+	}
+	if c.shared(req.Group) {
+		refuse(fmt.Errorf("%w: %q is a share group with members", ErrInconsistentProtocol, req.Group))
 		return c.take()
 	}
 	g := c.open(req.Group)
