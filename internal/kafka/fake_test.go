@@ -147,10 +147,13 @@ type fakePartition struct {
 	given    int    // reads that had a Release
 	confirms int
 	confirm  error // of Confirm
+	queue    *fakeQueue
 }
 
 func newFakePartition() *fakePartition {
-	return &fakePartition{leader: 1, watchers: map[broker.Watcher]int{}}
+	p := &fakePartition{leader: 1, watchers: map[broker.Watcher]int{}}
+	p.queue = newFakeQueue(p)
+	return p
 }
 
 func (p *fakePartition) set(change func(*fakePartition)) {
