@@ -50,7 +50,7 @@ func (c *Coordinator) refuseJoin(t Token, member string, err error) {
 // full reports that the shard has no room for another group. It may count a
 // group twice that is both stored and live, so it looks closer only near the limit.
 func (c *Coordinator) full() bool {
-	n := c.m.Len()
+	n := c.m.Len() + len(c.shares)
 	if n+len(c.groups)+len(c.consumers) < c.cfg.MaxGroups {
 		return false
 	}
