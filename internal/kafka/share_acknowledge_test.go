@@ -137,3 +137,18 @@ func TestShareRenewals(t *testing.T) {
 	d.mustAlter("g", "share.renew.acknowledge.enable", "false")
 	a.acknowledgeWith(0, kerr.InvalidRecordState.Code, func(r *kmsg.ShareAcknowledgeRequest) { r.IsRenewAck = true }, says{0, 0, 0, []int8{shareRenew}})
 }
+
+// A record of which two things are said is neither.
+func TestShareAcknowledgesARecordOnce(t *testing.T) {
+	d := newShareDoor(t)
+	d.f.part(d.topic, 0).add(t, 4)
+	a := d.client("a", 2)
+	a.fetch(0, nil)
+	a.acknowledgeWith(0, kerr.InvalidRequest.Code, func(r *kmsg.ShareAcknowledgeRequest) {
+		p := &r.Topics[0].Partitions[0]
+		b := p.AcknowledgementBatches[0]
+		b.AcknowledgeTypes = []int8{shareReject}
+		p.AcknowledgementBatches = append(p.AcknowledgementBatches, b)
+	}, says{0, 1, 1, []int8{shareAccept}})
+	a.acknowledge(0, says{0, 0, 3, []int8{shareAccept}})
+}

@@ -273,3 +273,29 @@ func TestShareSessionIsBounded(t *testing.T) {
 		t.Errorf("%d records held", n)
 	}
 }
+
+// The memory that answers take is given back when they are written, and no sooner.
+func TestShareFetchGivesBackItsMemory(t *testing.T) {
+	d := newShareDoor(t)
+	d.f.part(d.topic, 0).add(t, 100)
+	free := d.budgets.fetched.Load()
+	a := d.client("a", 2)
+	for range 3 {
+		a.fetch(0, func(r *kmsg.ShareFetchRequest) { r.MaxRecords = 10 })
+	}
+	a.fetch(0, func(r *kmsg.ShareFetchRequest) { r.MaxBytes = 1 }) // the first batch comes all the same
+	if got := d.budgets.fetched.Load(); got != free {
+		t.Errorf("%d bytes are free, there were %d", got, free)
+	}
+	req := kmsg.NewPtrShareFetchRequest()
+	group := "g"
+	req.GroupID, req.MemberID, req.ShareSessionEpoch, req.MaxBytes, req.Version = &group, &a.member, a.epoch, 1<<20, 2
+	resp := d.shareFetch(t.Context(), a.c, req).(chunked)
+	if d.budgets.fetched.Load() == free {
+		t.Error("records that are not written yet take no memory")
+	}
+	resp.release()
+	if got := d.budgets.fetched.Load(); got != free {
+		t.Errorf("%d bytes are free after it, there were %d", got, free)
+	}
+}
