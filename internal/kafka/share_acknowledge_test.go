@@ -100,6 +100,7 @@ func TestShareAcknowledgementsThatCannotBe(t *testing.T) {
 			code *kerr.Error
 		}{
 			{"not the member's", says{0, 0, 9, []int8{shareAccept}}, kerr.InvalidRecordState},
+			{"in part not the member's", says{0, 2, 4, []int8{shareAccept}}, kerr.InvalidRecordState},
 			{"another partition's", says{1, 0, 0, []int8{shareAccept}}, kerr.InvalidRecordState},
 			{"absurdly many", says{0, 0, 1 << 62, []int8{shareAccept}}, kerr.InvalidRecordState},
 			{"inverted", says{0, 3, 1, []int8{shareAccept}}, kerr.InvalidRecordState},
@@ -114,10 +115,11 @@ func TestShareAcknowledgementsThatCannotBe(t *testing.T) {
 				d.f.part(d.topic, 0).add(t, 4)
 				a := d.client("a", v)
 				a.fetch(0, nil)
+				d.f.part(d.topic, 0).add(t, 4)
 				a.acknowledge(c.code.Code, c.says)
 				a.epoch = -1
 				a.acknowledge(0)
-				wantAcquired(t, d.client("b", v).fetch(0, nil), "0: 0-3 x1")
+				wantAcquired(t, d.client("b", v).fetch(0, nil), "0: 0-7 x1")
 			})
 		}
 	})
