@@ -141,13 +141,18 @@ func eventually(t *testing.T, ok func() bool) {
 
 func (p *Partition) put(t *testing.T, value string) record.Offset {
 	t.Helper()
-	done := make(chan ProduceResult, 1)
-	p.Produce(ProduceRequest{Batch: batchOf(-1, 0, 1000, value), LeaderEpoch: -1}, func(r ProduceResult) { done <- r })
-	r := <-done
-	if r.Err != nil {
-		t.Fatal(r.Err)
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		done := make(chan ProduceResult, 1)
+		p.Produce(ProduceRequest{Batch: batchOf(-1, 0, 1000, value), LeaderEpoch: -1}, func(r ProduceResult) { done <- r })
+		r := <-done
+		switch {
+		case r.Err == nil:
+			return r.BaseOffset
+		case !errors.Is(r.Err, ErrNotLeader) || time.Now().After(deadline):
+			t.Fatal(r.Err)
+		}
+		time.Sleep(time.Millisecond) // the process paused: the leader is in doubt for a moment
 	}
-	return r.BaseOffset
 }
 
 // caughtUp waits for CatchUp's answer.

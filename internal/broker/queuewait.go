@@ -23,13 +23,16 @@ func (ws *waiters) count() int {
 }
 
 // add puts a waiter at the end; nil if the group is closed.
-func (ws *waiters) add() *waiter {
+func (ws *waiters) add() *waiter { return ws.addWith(make(chan struct{}, 1)) }
+
+// addWith is add for who waits in several places with one channel.
+func (ws *waiters) addWith(woken chan struct{}) *waiter {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.closed {
 		return nil
 	}
-	w := &waiter{woken: make(chan struct{}, 1)}
+	w := &waiter{woken: woken}
 	ws.list = append(ws.list, w)
 	return w
 }

@@ -83,6 +83,8 @@ func (c *Coordinator) ConsumerHeartbeat(now time.Time, t Token, req *ConsumerHea
 		c.beat(g, t, req)
 	case req.Epoch != 0:
 		refuse(ErrUnknownMember)
+	case c.shared(req.Group):
+		refuse(fmt.Errorf("%w: %q is a share group with members", ErrGroupNotFound, req.Group))
 	case c.m.State(req.Group) == nil && c.groups[req.Group] == nil && c.full():
 		refuse(ErrTooManyGroups)
 	default:

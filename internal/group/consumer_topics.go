@@ -22,6 +22,7 @@ func (c *Coordinator) SetTopics(now time.Time, topics *Topics) Effects {
 		for _, name := range slices.Sorted(maps.Keys(c.consumers)) {
 			c.checkTopics(c.consumers[name])
 		}
+		c.checkShareTopics()
 	}
 	return c.take()
 }

@@ -54,6 +54,10 @@ type Coordinator struct {
 	groups map[string]*live
 	// consumers is the same for groups whose partitions are assigned here.
 	consumers map[string]*consumerGroup
+	// shares are the share groups that have members.
+	shares map[string]*shareGroup
+	// ledSince is when this coordinator took over.
+	ledSince time.Time
 	// topics is the newest view of them; nil: none yet. matched are those that a
 	// pattern matches in it.
 	topics  *Topics
@@ -80,6 +84,7 @@ func NewCoordinator(cfg Config, m *Machine) *Coordinator {
 }
 
 func (c *Coordinator) reset() {
+	c.shares = map[string]*shareGroup{}
 	c.consumers, c.matched = map[string]*consumerGroup{}, map[string][]*Topic{}
 	c.groups, c.timers, c.waiting = map[string]*live{}, nil, map[Token]*member{}
 	c.expire.index = 0
@@ -94,7 +99,7 @@ func (c *Coordinator) Lead(now time.Time) Effects {
 	if c.leading {
 		return c.take()
 	}
-	c.leading, c.clockAt = true, now
+	c.leading, c.clockAt, c.ledSince = true, now, now
 	for _, name := range slices.Sorted(maps.Keys(c.m.groups)) {
 		switch st := c.m.State(name); {
 		case st.empty():

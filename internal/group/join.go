@@ -2,6 +2,7 @@ package group
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,10 @@ func (c *Coordinator) Join(now time.Time, t Token, req *JoinRequest) Effects {
 	}
 	if g := c.consumerGroup(req.Group); g != nil {
 		c.classicJoin(g, t, req)
+		return c.take()
+	}
+	if c.shared(req.Group) {
+		refuse(fmt.Errorf("%w: %q is a share group with members", ErrInconsistentProtocol, req.Group))
 		return c.take()
 	}
 	g := c.open(req.Group)
@@ -45,7 +50,7 @@ func (c *Coordinator) refuseJoin(t Token, member string, err error) {
 // full reports that the shard has no room for another group. It may count a
 // group twice that is both stored and live, so it looks closer only near the limit.
 func (c *Coordinator) full() bool {
-	n := c.m.Len()
+	n := c.m.Len() + len(c.shares)
 	if n+len(c.groups)+len(c.consumers) < c.cfg.MaxGroups {
 		return false
 	}

@@ -220,4 +220,6 @@ type Listing struct {
 	Phase        Phase
 	// ByCoordinator: the coordinator assigns the partitions.
 	ByCoordinator bool
+	// Share: it is a share group.
+	Share bool
 }

@@ -93,17 +93,20 @@ func (c *Coordinator) List() []Listing {
 	var out []Listing
 	for name, g := range c.groups {
 		if c.consumers[name] == nil {
-			out = append(out, Listing{name, g.protocolType, g.phase, false})
+			out = append(out, Listing{Group: name, ProtocolType: g.protocolType, Phase: g.phase})
 		}
 	}
 	for name, s := range c.m.groups {
 		switch {
 		case c.groups[name] != nil:
 		case s.consumers != nil:
-			out = append(out, Listing{name, ConsumerProtocol, s.consumers.phase(), true})
+			out = append(out, Listing{Group: name, ProtocolType: ConsumerProtocol, Phase: s.consumers.phase(), ByCoordinator: true})
 		default:
-			out = append(out, Listing{name, s.state.ProtocolType, Empty, false})
+			out = append(out, Listing{Group: name, ProtocolType: s.state.ProtocolType, Phase: Empty})
 		}
+	}
+	for name := range c.shares {
+		out = append(out, Listing{Group: name, ProtocolType: ShareProtocol, Phase: Stable, Share: true})
 	}
 	slices.SortFunc(out, func(a, b Listing) int { return strings.Compare(a.Group, b.Group) })
 	return out

@@ -45,7 +45,7 @@ func TestSettingsAreReplaced(t *testing.T) {
 			{replaceReq(topicKind, "a/b"), kerr.InvalidTopicException, nil},
 			{replaceReq(brokerKind, "", "log.retention.ms", "2000"), nil, nil},
 			{replaceReq(brokerKind, "1", "log.retention.ms", "3000"), kerr.InvalidRequest, nil},
-			{replaceReq(kmsg.ConfigResourceTypeGroupConfig, "g"), kerr.InvalidRequest, nil},
+			{replaceReq(kmsg.ConfigResourceTypeGroupConfig, ""), kerr.InvalidRequest, nil},
 		}
 		req := kmsg.NewPtrAlterConfigsRequest()
 		for _, c := range append(cases, cases[3]) {

@@ -13,14 +13,19 @@ const (
 	keyApiVersions = 18
 )
 
-// featureGroups is the feature of groups whose partitions the coordinator assigns.
-const featureGroups = "group.version"
+// Features by which clients know that there are groups whose partitions the
+// coordinator assigns, and share groups.
+const (
+	featureGroups = "group.version"
+	featureShares = "share.version"
+)
 
 // maxSoftwareBytes is how much of a client's name for itself is kept.
 const maxSoftwareBytes = 64
 
 // apiVersions tells what the door speaks, and that groups may be of the consumer
-// protocol (KIP-848): clients ask for the feature, not for the API alone.
+// protocol (KIP-848) and share groups (KIP-932): clients ask for the feature, not for
+// the API alone.
 func (d *Door) apiVersions(_ context.Context, c *client, r kmsg.Request) kmsg.Response {
 	req := r.(*kmsg.ApiVersionsRequest)
 	resp := req.ResponseKind().(*kmsg.ApiVersionsResponse)
@@ -29,11 +34,13 @@ func (d *Door) apiVersions(_ context.Context, c *client, r kmsg.Request) kmsg.Re
 		c.version = clip(req.ClientSoftwareVersion, maxSoftwareBytes)
 	}
 	resp.ApiKeys = d.advertised
-	supported, finalized := kmsg.NewApiVersionsResponseSupportedFeature(), kmsg.NewApiVersionsResponseFinalizedFeature()
-	supported.Name, supported.MinVersion, supported.MaxVersion = featureGroups, 0, 1
-	finalized.Name, finalized.MinVersionLevel, finalized.MaxVersionLevel = featureGroups, 1, 1
-	resp.SupportedFeatures = append(resp.SupportedFeatures, supported)
-	resp.FinalizedFeatures, resp.FinalizedFeaturesEpoch = append(resp.FinalizedFeatures, finalized), 0
+	for _, name := range []string{featureGroups, featureShares} {
+		supported, finalized := kmsg.NewApiVersionsResponseSupportedFeature(), kmsg.NewApiVersionsResponseFinalizedFeature()
+		supported.Name, supported.MinVersion, supported.MaxVersion = name, 0, 1
+		finalized.Name, finalized.MinVersionLevel, finalized.MaxVersionLevel = name, 1, 1
+		resp.SupportedFeatures = append(resp.SupportedFeatures, supported)
+		resp.FinalizedFeatures, resp.FinalizedFeaturesEpoch = append(resp.FinalizedFeatures, finalized), 0
+	}
 	return resp
 }
 

@@ -15,7 +15,7 @@ func TestApiVersionsListsTheTable(t *testing.T) {
 		req := kmsg.NewPtrApiVersionsRequest()
 		req.ClientSoftwareName, req.ClientSoftwareVersion = "kgo"+strings.Repeat("x", 1000), "1"
 		r := askDoor[*kmsg.ApiVersionsResponse](t, d, c, v, req)
-		if r.ErrorCode != 0 || len(r.ApiKeys) != len(apis) || v >= 3 && (len(r.SupportedFeatures) != 1 || len(r.FinalizedFeatures) != 1 || r.FinalizedFeatures[0].Name != "group.version" || r.FinalizedFeatures[0].MaxVersionLevel != 1) {
+		if r.ErrorCode != 0 || len(r.ApiKeys) != len(apis) || v >= 3 && (len(r.SupportedFeatures) != 2 || len(r.FinalizedFeatures) != 2 || r.FinalizedFeatures[0].Name != "group.version" || r.FinalizedFeatures[1].Name != "share.version" || r.FinalizedFeatures[1].MaxVersionLevel != 1) {
 			t.Fatalf("%+v", r)
 		}
 		for i, k := range r.ApiKeys {

@@ -38,4 +38,11 @@ var apis = []api{
 	{key: 69, min: 0, max: 1, handle: (*Door).consumerGroupDescribe},
 	{key: 74, min: 0, max: 1, handle: (*Door).listConfigResources},
 	{key: 75, min: 0, max: 0, handle: (*Door).describeTopicPartitions},
+	{key: 76, min: 1, max: 1, handle: (*Door).shareGroupHeartbeat, waits: true},
+	{key: 77, min: 1, max: 1, handle: (*Door).shareGroupDescribe},
+	{key: 78, min: 1, max: 2, handle: (*Door).shareFetch, waits: true},
+	{key: 79, min: 1, max: 2, handle: (*Door).shareAcknowledge, waits: true},
+	{key: 90, min: 0, max: 1, handle: (*Door).describeShareGroupOffsets, waits: true},
+	{key: 91, min: 0, max: 0, handle: (*Door).alterShareGroupOffsets, waits: true},
+	{key: 92, min: 0, max: 0, handle: (*Door).deleteShareGroupOffsets, waits: true},
 }

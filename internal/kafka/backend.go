@@ -32,6 +32,8 @@ type Partition interface {
 	CatchUp(epoch record.Epoch, done func(error)) (stop func())
 	// Watch registers w until stop is called.
 	Watch(w broker.Watcher) (stop func())
+	// Queue gives the calls of share groups.
+	Queue() PartitionQueue
 	// Lookup gives the calls that are not on the data path.
 	Lookup() PartitionLookup
 }

@@ -27,6 +27,8 @@ type GroupMembers interface {
 	Leave(ctx context.Context, req *group.LeaveRequest) *group.LeaveResponse
 	// ConsumerHeartbeat is for groups whose partitions the coordinator assigns.
 	ConsumerHeartbeat(ctx context.Context, req *group.ConsumerHeartbeatRequest) *group.ConsumerHeartbeatResponse
+	// ShareHeartbeat is for share groups. It does not wait.
+	ShareHeartbeat(req *group.ShareHeartbeatRequest) *group.ShareHeartbeatResponse
 }
 
 // GroupOffsets are the groups' committed positions.
@@ -40,6 +42,8 @@ type GroupOffsets interface {
 type GroupAdmin interface {
 	Describe(ctx context.Context, name string) *group.Description
 	DescribeConsumers(ctx context.Context, name string) *group.ConsumerDescription
+	// DescribeShare tells the members of a share group; group.ErrGroupNotFound: it has none.
+	DescribeShare(name string) *group.ShareDescription
 	// List names the groups that this node coordinates, by name.
 	List() []group.Listing
 	Delete(ctx context.Context, name string) error

@@ -42,6 +42,10 @@ type Config struct {
 	// Beyond, fetches work without a session: 1,000,000.
 	MaxSessionPartitions int64
 
+	// MaxShareSessions bounds the share sessions (KIP-932) of the node: one for each
+	// member that fetches here: 10,000.
+	MaxShareSessions int
+
 	ReadTimeout  time.Duration // for the rest of a request that was begun: 30 s
 	WriteTimeout time.Duration // for a client to take 1 MiB of a response: 30 s
 	IdleTimeout  time.Duration // between requests: 10 min
@@ -96,6 +100,7 @@ func (c *Config) complete() error {
 	orInt64((*int64)(&c.MaxFetchWait), int64(time.Minute))
 	orInt(&c.MaxInFlight, 64)
 	orInt64(&c.MaxSessionPartitions, 1_000_000)
+	orInt(&c.MaxShareSessions, 10_000)
 	orInt64((*int64)(&c.ReadTimeout), int64(30*time.Second))
 	orInt64((*int64)(&c.WriteTimeout), int64(30*time.Second))
 	orInt64((*int64)(&c.IdleTimeout), int64(10*time.Minute))
@@ -109,7 +114,7 @@ func (c *Config) complete() error {
 		c.Calls = noCalls{}
 	}
 	if c.MaxConnections < 0 || c.MaxConnectionsPerAddress < 0 || c.MaxFrameBytes < 0 || c.MaxFetchBytes < 0 || c.MaxInFlight < 0 ||
-		c.FetchMemoryBytes < 0 || c.MaxSessionPartitions < 0 || c.MaxFetchWait < 0 || c.ReadTimeout < 0 || c.WriteTimeout < 0 || c.IdleTimeout < 0 {
+		c.FetchMemoryBytes < 0 || c.MaxSessionPartitions < 0 || c.MaxShareSessions < 0 || c.MaxFetchWait < 0 || c.ReadTimeout < 0 || c.WriteTimeout < 0 || c.IdleTimeout < 0 {
 		return errors.New("a limit is negative")
 	}
 	// A request that never fits would wait for ever.

@@ -32,7 +32,7 @@ func (d *Door) findChanging(at resource) (changing, error) {
 // setting finds the topic setting that a resource has under a name. One that is
 // not known is left for the masters, whose answer names the nearest.
 func (c *changing) setting(name string, brokers []master.BrokerSetting) (string, error) {
-	if c.topic != nil {
+	if c.topic != nil || c.isGroup() {
 		return name, nil
 	}
 	if own, ok := master.TopicSettingOf(name); ok {
@@ -45,6 +45,8 @@ func (c *changing) setting(name string, brokers []master.BrokerSetting) (string,
 	}
 	return name, nil
 }
+
+func (c *changing) isGroup() bool { return c.at.kind == kmsg.ConfigResourceTypeGroupConfig }
 
 // value is what a setting of the resource is now.
 func (c *changing) value(s meta.TopicSetting) string {
@@ -63,6 +65,9 @@ func (d *Door) alter(ctx context.Context, c *changing, ch master.ConfigChange, v
 		ch.Topic = c.topic.Name
 	}
 	ch.ValidateOnly = validateOnly || !ch.Replace && len(ch.Set) == 0 && len(ch.Remove) == 0
+	if c.isGroup() {
+		return d.shares.Admin.AlterConfig(ctx, c.at.name, ch)
+	}
 	return d.topics.AlterConfig(ctx, ch)
 }
 

@@ -66,6 +66,19 @@ func settingEntry(name string, s meta.TopicSetting, places []synonym) entry {
 	return entry{name: name, value: places[0].value, source: places[0].source, kind: s.Kind, doc: doc, synonyms: places}
 }
 
+// groupEntries are all settings of a group, whether there is such a group or not.
+func groupEntries(im *meta.Image, name string) []entry {
+	var out []entry
+	for _, s := range meta.GroupSettings() {
+		var places []synonym
+		if v, ok := im.GroupConfigs[name][s.Name]; ok {
+			places = append(places, synonym{s.Name, v, kmsg.ConfigSourceGroupConfig})
+		}
+		out = append(out, settingEntry(s.Name, s.TopicSetting, append(places, synonym{s.Name, s.Default, kmsg.ConfigSourceDefaultConfig})))
+	}
+	return out
+}
+
 // namesOfBroker says under which broker setting a topic setting's default stands.
 func namesOfBroker(settings []master.BrokerSetting) map[string]string {
 	out := map[string]string{}

@@ -64,6 +64,7 @@ func (c *conn) serve() {
 	c.await(0)
 	_ = c.nc.Close()
 	c.client.sessions.close()
+	c.door.shareSessions.disconnected(&c.client)
 }
 
 // next handles one request; false ends the connection.

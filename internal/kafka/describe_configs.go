@@ -28,9 +28,9 @@ func (d *Door) describeConfigs(ctx context.Context, c *client, r kmsg.Request) k
 		return nil
 	}
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
-	var stale error // why a topic's settings may not be the newest
+	var stale error // why the settings of topics and groups may not be the newest
 	if slices.ContainsFunc(req.Resources, func(r kmsg.DescribeConfigsRequestResource) bool {
-		return r.ResourceType == kmsg.ConfigResourceTypeTopic
+		return r.ResourceType != kmsg.ConfigResourceTypeBroker
 	}) {
 		stale = d.newest(ctx)
 	}
@@ -50,7 +50,7 @@ func (d *Door) describeConfigs(ctx context.Context, c *client, r kmsg.Request) k
 		}
 		t, err := d.findResource(im, at)
 		switch {
-		case stale != nil && rr.ResourceType == kmsg.ConfigResourceTypeTopic:
+		case stale != nil && rr.ResourceType != kmsg.ConfigResourceTypeBroker:
 			err = stale
 		case twice:
 			err = refuse(kerr.InvalidRequest, "the resource stands in the request more than once")
@@ -64,6 +64,8 @@ func (d *Door) describeConfigs(ctx context.Context, c *client, r kmsg.Request) k
 			switch {
 			case t != nil:
 				entries = topicEntries(im, t, names)
+			case rr.ResourceType == kmsg.ConfigResourceTypeGroupConfig:
+				entries = groupEntries(im, rr.ResourceName)
 			case rr.ResourceName == "":
 				entries = clusterEntries(im, names)
 			default:

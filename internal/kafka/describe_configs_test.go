@@ -178,7 +178,7 @@ func TestResourcesWithoutSettingsAreRefusedOneByOne(t *testing.T) {
 			{resource{brokerKind, "one"}, kerr.InvalidRequest},
 			{resource{brokerKind, "4294967297"}, kerr.InvalidRequest},
 			{resource{kmsg.ConfigResourceTypeBrokerLogger, "1"}, kerr.InvalidRequest},
-			{resource{kmsg.ConfigResourceTypeGroupConfig, "g"}, kerr.InvalidRequest},
+			{resource{kmsg.ConfigResourceTypeGroupConfig, ""}, kerr.InvalidRequest},
 			{resource{99, "x"}, kerr.InvalidRequest},
 			{resource{topicKind, "t"}, nil},
 		}

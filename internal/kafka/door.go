@@ -8,6 +8,7 @@
 //	conn      one socket: frames in, answers out, in order    conn.go, frame.go, respond.go
 //	call      one request under way on a connection           call.go
 //	session   what a consumer fetches (KIP-227)               session.go
+//	share session   what a share consumer has (KIP-932)       share_session.go
 //
 // A connection has one goroutine, which reads a frame, runs its handler and
 // writes the answer. Produce alone is answered later, by a second goroutine that
@@ -20,6 +21,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -61,6 +63,10 @@ type client struct {
 
 	sessions sessions
 	away     sentAway
+	// shares are the share sessions that this connection began.
+	shares []*shareSession
+	// shareGone is told of those that ended without a word.
+	shareGone func(session string)
 }
 
 // Backend is what the door calls. All are needed.
@@ -69,6 +75,7 @@ type Backend struct {
 	Placement  PlacementAdmin
 	Leaders    Leaders
 	Groups     Groups
+	Shares     Shares
 	Partitions Partitions
 	Image      func() *meta.Image
 	// CatchUp returns once Image shows all that any node has acknowledged before the
@@ -83,6 +90,7 @@ type Door struct {
 	placement  PlacementAdmin
 	leaders    Leaders
 	groups     Groups
+	shares     Shares
 	catchUp    func(context.Context) error
 	partitions Partitions
 	image      func() *meta.Image
@@ -94,6 +102,8 @@ type Door struct {
 	sessionPartitions atomic.Int64
 	sessionSeed       atomic.Uint32
 	rotation          atomic.Uint32
+	shareSessions     shareSessions
+	began             time.Time
 
 	// ctx ends when the door stops: what waits returns.
 	ctx    context.Context
@@ -113,11 +123,12 @@ func New(cfg Config, b Backend) (*Door, error) {
 		return nil, fmt.Errorf("kafka door: %w", err)
 	}
 	d := &Door{
-		cfg: cfg, topics: b.Topics, placement: b.Placement, leaders: b.Leaders, groups: b.Groups, partitions: b.Partitions, image: b.Image, catchUp: b.CatchUp,
+		cfg: cfg, topics: b.Topics, placement: b.Placement, leaders: b.Leaders, groups: b.Groups, shares: b.Shares, partitions: b.Partitions, image: b.Image, catchUp: b.CatchUp,
 		table:   make(map[int16]*api, len(apis)),
 		budgets: newBudgets(&cfg),
 		conns:   map[*conn]struct{}{}, perHost: map[string]int{},
 	}
+	d.began = time.Now()
 	d.advertised = advertise(apis)
 	for i := range apis {
 		d.table[apis[i].key] = &apis[i]

@@ -152,10 +152,13 @@ type fakePartition struct {
 	follows   bool
 	caught    []func(error)
 	followers []record.NodeID
+	queue     *fakeQueue
 }
 
 func newFakePartition() *fakePartition {
-	return &fakePartition{leader: 1, watchers: map[broker.Watcher]int{}}
+	p := &fakePartition{leader: 1, watchers: map[broker.Watcher]int{}}
+	p.queue = newFakeQueue(p)
+	return p
 }
 
 func (p *fakePartition) set(change func(*fakePartition)) {

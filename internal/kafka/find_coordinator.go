@@ -47,7 +47,7 @@ func (d *Door) coordinator(kind int8, key string) kmsg.FindCoordinatorResponseCo
 	case coordinatorTransaction:
 		return fail(kerr.TransactionalIDAuthorizationFailed, "transactions are not supported yet: produce without a transactional id")
 	default:
-		return fail(kerr.InvalidRequest, "only groups have coordinators here: share groups are not supported yet")
+		return fail(kerr.InvalidRequest, "only groups have coordinators here, share groups the same as others: ask with key type 0; what share groups are done with, the partitions' leaders know")
 	}
 	node, err := d.groups.Members.Coordinator(key)
 	if err != nil {

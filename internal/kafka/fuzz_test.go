@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/tube-mq/tube/internal/group"
+	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/record"
 )
 
@@ -41,6 +42,14 @@ func (noGroups) ConsumerHeartbeat(context.Context, *group.ConsumerHeartbeatReque
 	return &group.ConsumerHeartbeatResponse{Err: group.ErrNotCoordinator}
 }
 
+func (noGroups) ShareHeartbeat(*group.ShareHeartbeatRequest) *group.ShareHeartbeatResponse {
+	return &group.ShareHeartbeatResponse{Err: group.ErrNotCoordinator}
+}
+
+func (noGroups) DescribeShare(string) *group.ShareDescription {
+	return &group.ShareDescription{Err: group.ErrNotCoordinator}
+}
+
 func (noGroups) DescribeConsumers(context.Context, string) *group.ConsumerDescription {
 	return &group.ConsumerDescription{Err: group.ErrNotCoordinator}
 }
@@ -63,6 +72,8 @@ func FuzzFrame(f *testing.F) {
 	topic := cl.addTopic("t", 2)
 	d := newTestDoor(f, cl, Config{})
 	d.groups = Groups{Members: noGroups{}, Offsets: noGroupOffsets{}, Admin: noGroupAdmin{}}
+	shares := &fakeShares{f: newFakeCluster(), m: meta.New()}
+	d.shares = Shares{shares, shares}
 	for _, a := range apis {
 		for _, v := range []int16{a.min, a.max} {
 			f.Add(frameOf(v, 1, kmsg.RequestForKey(a.key))[4:])

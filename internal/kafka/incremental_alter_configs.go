@@ -84,6 +84,8 @@ func (c *changing) operate(ch *master.ConfigChange, name string, op kmsg.Increme
 	case kmsg.IncrementalAlterConfigOpAppend, kmsg.IncrementalAlterConfigOpSubtract:
 		s, ok := meta.FindTopicSetting(name)
 		switch {
+		case c.isGroup():
+			return refuse(kerr.InvalidConfig, "%s is not a list; set it", name)
 		case !ok:
 			ch.Set[name] = *v // refused, with the nearest name
 		case s.Kind != meta.KindList:

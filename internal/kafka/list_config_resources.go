@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -10,7 +11,8 @@ import (
 )
 
 // listConfigResources names what can have settings. v0 asks for client metrics
-// only, which there are none of; nor are there settings of groups or loggers.
+// only, which there are none of; nor are there settings of loggers. Groups are named
+// that have settings of their own.
 func (d *Door) listConfigResources(_ context.Context, _ *client, r kmsg.Request) kmsg.Response {
 	req := r.(*kmsg.ListConfigResourcesRequest)
 	resp := req.ResponseKind().(*kmsg.ListConfigResourcesResponse)
@@ -43,6 +45,11 @@ func (d *Door) listConfigResources(_ context.Context, _ *client, r kmsg.Request)
 	if asked(kmsg.ConfigResourceTypeBroker) {
 		for _, e := range allEndpoints(im) {
 			add(kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(e.node)))
+		}
+	}
+	if asked(kmsg.ConfigResourceTypeGroupConfig) {
+		for _, name := range slices.Sorted(maps.Keys(im.GroupConfigs)) {
+			add(kmsg.ConfigResourceTypeGroupConfig, name)
 		}
 	}
 	return resp

@@ -6,12 +6,16 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/tube-mq/tube/internal/group"
 )
 
-// Types of groups: whose members assign among themselves, and whose coordinator does.
+// Types of groups: whose members assign among themselves, whose coordinator does, and
+// who share partitions.
 const (
 	classicGroup  = "classic"
 	consumerGroup = "consumer"
+	shareGroup    = "share"
 )
 
 // listGroups names the groups that this node coordinates; v4 filters by state,
@@ -19,9 +23,12 @@ const (
 func (d *Door) listGroups(_ context.Context, _ *client, r kmsg.Request) kmsg.Response {
 	req := r.(*kmsg.ListGroupsRequest)
 	resp := req.ResponseKind().(*kmsg.ListGroupsResponse)
-	for _, g := range d.groups.Admin.List() {
+	for _, g := range d.listed() {
 		kind := classicGroup
-		if g.ByCoordinator {
+		switch {
+		case g.Share:
+			kind = shareGroup
+		case g.ByCoordinator:
 			kind = consumerGroup
 		}
 		if !passesFilter(req.TypesFilter, kind) || !passesFilter(req.StatesFilter, string(g.Phase)) {
@@ -32,6 +39,24 @@ func (d *Door) listGroups(_ context.Context, _ *client, r kmsg.Request) kmsg.Res
 		resp.Groups = append(resp.Groups, rg)
 	}
 	return resp
+}
+
+// listed are the groups that this node coordinates, by name: also share groups that
+// have nobody just now, which metadata knows.
+func (d *Door) listed() []group.Listing {
+	all := d.groups.Admin.List()
+	has := map[string]bool{}
+	for _, g := range all {
+		has[g.Group] = has[g.Group] || g.Share
+	}
+	for _, name := range d.image().ShareGroups() {
+		node, err := d.groups.Members.Coordinator(name)
+		if !has[name] && err == nil && node == d.cfg.Node {
+			all = append(all, group.Listing{Group: name, ProtocolType: group.ShareProtocol, Phase: group.Empty, Share: true})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b group.Listing) int { return strings.Compare(a.Group, b.Group) })
+	return all
 }
 
 // passesFilter reports whether a filter lets a value through; an empty one lets all.

@@ -36,7 +36,10 @@ func (d *Door) findResource(im *meta.Image, r resource) (t *meta.Topic, err erro
 		}
 		return nil, nil
 	case kmsg.ConfigResourceTypeGroupConfig:
-		return nil, refuse(kerr.InvalidRequest, "groups have no settings of their own")
+		if err := meta.CheckShareName(r.name); err != nil {
+			return nil, refuse(kerr.InvalidRequest, "%v", err)
+		}
+		return nil, nil
 	}
-	return nil, refuse(kerr.InvalidRequest, "only topics (2) and brokers (4) have settings, this is resource type %d", int8(r.kind))
+	return nil, refuse(kerr.InvalidRequest, "only topics (2), brokers (4) and groups (32) have settings, this is resource type %d", int8(r.kind))
 }

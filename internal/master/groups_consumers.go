@@ -40,6 +40,24 @@ func (g *Groups) ConsumerHeartbeat(ctx context.Context, req *group.ConsumerHeart
 	return r
 }
 
+// ShareHeartbeat is a member's sign of life in a share group. It waits for nothing.
+func (g *Groups) ShareHeartbeat(req *group.ShareHeartbeatRequest) *group.ShareHeartbeatResponse {
+	s := g.of(req.Group)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.coord.ShareHeartbeat(s.cfg.Now(), req)
+	s.carryOut(group.Effects{}) // its timer may be the first
+	return r
+}
+
+// DescribeShare tells the members of a share group.
+func (a GroupAdmin) DescribeShare(name string) *group.ShareDescription {
+	s := a.g.of(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.coord.DescribeShare(name)
+}
+
 // beat answers a heartbeat that changes nothing; nil if it may.
 func (s *GroupShard) beat(req *group.ConsumerHeartbeatRequest) *group.ConsumerHeartbeatResponse {
 	s.mu.Lock()

@@ -28,6 +28,9 @@ type Image struct {
 	// LastQueueGroup is the id that was given last. What has an id up to this one and
 	// is not in QueueGroups was deleted.
 	LastQueueGroup queue.GroupID
+	// GroupConfigs are the settings that were given to groups by name, whether the
+	// groups are there or not.
+	GroupConfigs map[string]map[string]string
 	// Founders are the masters that the cluster began with: the first voters.
 	Founders []Founder
 	// Controller is the node whose master is active, −1 if none is known. It is

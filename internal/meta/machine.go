@@ -24,6 +24,8 @@ const (
 	MaxEvents = 10_000
 	// MaxQueueGroups of the cluster.
 	MaxQueueGroups = 10_000
+	// MaxGroupConfigs is how many groups may have settings of their own.
+	MaxGroupConfigs = 10_000
 	// maxProducerIDs that one command may reserve.
 	maxProducerIDs = 1_000_000
 )
@@ -70,7 +72,7 @@ type Result struct {
 func New() *Machine {
 	return &Machine{
 		image: &Image{Topics: map[record.TopicID]*Topic{}, ByName: map[string]*Topic{}, Nodes: map[record.NodeID]*Node{}, Defaults: map[string]string{},
-			QueueGroups: map[string]*QueueGroup{}, queuesByTopic: map[record.TopicID][]*QueueGroup{}, Controller: -1},
+			QueueGroups: map[string]*QueueGroup{}, queuesByTopic: map[record.TopicID][]*QueueGroup{}, GroupConfigs: map[string]map[string]string{}, Controller: -1},
 		nextGroup: FirstPartitionGroup, nextReplica: FirstReplica, replaced: map[record.NodeID][]string{}, metrics: map[string]string{},
 	}
 }
@@ -130,6 +132,8 @@ func (m *Machine) Apply(index record.Index, data []byte) Result {
 		r = m.deleteQueueGroup(&im, now, k.DeleteQueueGroup)
 	case *metapb.Command_PauseQueueGroup:
 		r = m.pauseQueueGroup(&im, now, k.PauseQueueGroup)
+	case *metapb.Command_AlterGroupConfig:
+		r = m.alterGroupConfig(&im, now, k.AlterGroupConfig)
 	default:
 		return Result{Err: fmt.Errorf("entry %d: %w", index, ErrUnknownCommand)}
 	}

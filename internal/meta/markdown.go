@@ -38,6 +38,28 @@ Tools and clients send these. They are accepted, kept and shown.
 |---|---|---|---|
 `
 
+const groupSettingsHead = `<!-- Written from internal/meta by "make generate". Do not edit. -->
+
+# Settings of a share group
+
+Every group works without any. Kafka's tools give them and take them back (resource type 32, ` + "`--entity-type groups`" + `); they
+hold at once, also for what the group reads already. Names and defaults are Kafka's. A queue group that was made with
+` + "`tube queue create`" + ` keeps its own settings, also while share consumers read through it.
+
+| name | default | values | what it does |
+|---|---|---|---|
+`
+
+// GroupSettingsReference writes docs/group-settings.md.
+func GroupSettingsReference() string {
+	var out strings.Builder
+	out.WriteString(groupSettingsHead)
+	for _, s := range groupSettings {
+		fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", s.Name, s.defaults(), s.values(), s.Doc)
+	}
+	return out.String()
+}
+
 // SettingsReference writes docs/topic-settings.md.
 func SettingsReference() string {
 	var with, without strings.Builder

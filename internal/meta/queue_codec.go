@@ -67,7 +67,7 @@ func queueGroupsToPB(im *Image) []*metapb.QueueGroup {
 	for _, g := range groups {
 		out = append(out, &metapb.QueueGroup{
 			Id: uint64(g.ID), Name: g.Name, Topic: slices.Clone(g.Topic[:]), Settings: queueSettingsToPB(g.Settings),
-			CreatedMillis: g.Created.UnixMilli(), Version: uint64(g.Version),
+			CreatedMillis: g.Created.UnixMilli(), Version: uint64(g.Version), Share: g.Share,
 		})
 	}
 	return out
@@ -84,7 +84,7 @@ func (im *Image) restoreQueueGroups(groups []*metapb.QueueGroup, last queue.Grou
 		}
 		g := &QueueGroup{
 			ID: queue.GroupID(pb.GetId()), Name: pb.GetName(), Topic: id, Settings: queueSettingsFromPB(pb.GetSettings()),
-			Created: time.UnixMilli(pb.GetCreatedMillis()), Version: record.Index(pb.GetVersion()),
+			Created: time.UnixMilli(pb.GetCreatedMillis()), Version: record.Index(pb.GetVersion()), Share: pb.GetShare(),
 		}
 		if g.ID <= before || g.ID > last || im.Topics[id] == nil || im.QueueGroups[g.Name] != nil {
 			return fmt.Errorf("%w: queue group %q with id %d of %d, topic %s", ErrSnapshot, g.Name, g.ID, last, id)

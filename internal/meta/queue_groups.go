@@ -12,8 +12,14 @@ import (
 )
 
 func (m *Machine) createQueueGroup(im *Image, now time.Time, c *metapb.CreateQueueGroup) Result {
-	name := c.GetName()
-	if err := CheckQueueName(name); err != nil {
+	name, share := c.GetName(), c.GetShare()
+	if share != "" {
+		g, free, err := im.shareQueueName(share, c.GetTopic())
+		if g != nil || err != nil {
+			return Result{QueueGroup: g, Err: err}
+		}
+		name = free
+	} else if err := CheckQueueName(name); err != nil {
 		return Result{Err: err}
 	}
 	if im.QueueGroups[name] != nil {
@@ -26,7 +32,7 @@ func (m *Machine) createQueueGroup(im *Image, now time.Time, c *metapb.CreateQue
 	if err != nil {
 		return Result{Err: err}
 	}
-	g := &QueueGroup{ID: im.LastQueueGroup + 1, Name: name, Topic: t.ID, Settings: queueSettingsFromPB(c.GetSettings()), Created: now, Version: im.Index}
+	g := &QueueGroup{ID: im.LastQueueGroup + 1, Name: name, Topic: t.ID, Settings: queueSettingsFromPB(c.GetSettings()), Created: now, Version: im.Index, Share: share}
 	if err := im.CheckQueueSettings(name, t, g.Settings); err != nil {
 		return Result{Err: err}
 	}

@@ -18,6 +18,9 @@ type QueueGroup struct {
 	// Version is the index at which it was last changed: who changes settings names
 	// the version that he has seen.
 	Version record.Index
+	// Share is the share group (KIP-932) that reads the topic through it, and for which
+	// it was made; "" if it was made as a queue group.
+	Share string
 }
 
 // QueueGroup finds a queue group by name; nil if there is none.

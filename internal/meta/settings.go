@@ -186,7 +186,7 @@ func ResolveTopicConfig(overrides, defaults map[string]string) (TopicConfig, err
 	}
 	for name := range overrides {
 		if _, ok := FindTopicSetting(name); !ok {
-			return TopicConfig{}, unknownSetting(name)
+			return TopicConfig{}, unknownSetting(name, topicSettings)
 		}
 	}
 	return c, nil
@@ -197,7 +197,7 @@ func checkDefaults(defaults map[string]string) error {
 	for name, text := range defaults {
 		s, ok := FindTopicSetting(name)
 		if !ok {
-			return unknownSetting(name)
+			return unknownSetting(name, topicSettings)
 		}
 		if _, err := s.parse(text); err != nil {
 			return err
@@ -206,12 +206,12 @@ func checkDefaults(defaults map[string]string) error {
 	return nil
 }
 
-func unknownSetting(name string) error {
+func unknownSetting(name string, table []TopicSetting) error {
 	if len(name) > maxValueBytes { // nobody meant one of ours
 		return fmt.Errorf("%w: there is no setting %q…", ErrInvalidConfig, name[:maxValueBytes])
 	}
 	best, distance := "", len(name)/2+1
-	for _, s := range topicSettings {
+	for _, s := range table {
 		if d := editDistance(name, s.Name); d < distance {
 			best, distance = s.Name, d
 		}

@@ -34,6 +34,7 @@ func (m *Machine) Snapshot() []byte {
 		s.Topics = append(s.Topics, topicToPB(im.Topics[id]))
 	}
 	s.QueueGroups, s.LastQueueGroup = queueGroupsToPB(im), uint64(im.LastQueueGroup)
+	s.GroupConfigs = groupConfigsToPB(im.GroupConfigs)
 	for _, e := range m.kept() {
 		s.Events = append(s.Events, &metapb.Event{Seq: e.Seq, TimeMillis: e.Time.UnixMilli(), Kind: e.Kind, Subject: e.Subject, Text: e.Text})
 	}
@@ -97,6 +98,9 @@ func (m *Machine) Restore(b []byte) error {
 		n.metrics[metricName(t.Name)] = t.Name
 	}
 	if err := im.restoreQueueGroups(s.GetQueueGroups(), queue.GroupID(s.GetLastQueueGroup())); err != nil {
+		return err
+	}
+	if err := im.restoreGroupConfigs(s.GetGroupConfigs()); err != nil {
 		return err
 	}
 	for _, e := range s.GetEvents() {

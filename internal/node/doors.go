@@ -60,6 +60,9 @@ type hosted struct{ *broker.Partition }
 // Lookup implements kafka.Partition.
 func (h hosted) Lookup() kafka.PartitionLookup { return h.Partition }
 
+// Queue implements kafka.Partition.
+func (h hosted) Queue() kafka.PartitionQueue { return h.Partition }
+
 // cluster is the HTTP door's view.
 type cluster struct{ n *Node }
 

@@ -50,20 +50,21 @@ type Node struct {
 	// seeds are the replicas of the masters' groups, as told when this node joined.
 	seeds map[record.ReplicaID]record.NodeID
 
-	peers   *peers
-	leaders *leaders
-	ends    *ends
-	health  *health
-	copies  *throttle
-	host    atomic.Pointer[replica.Host] // nil until the folder belongs to a cluster
-	broker  *broker.Broker
-	meta    *metaMachine
-	master  *master.Master
-	groups  *master.Groups
-	recon   *reconciler
-	queues  atomic.Pointer[queues] // nil until there is a master
-	kafka   *kafka.Door
-	http    *rpc.Server
+	peers       *peers
+	leaders     *leaders
+	ends        *ends
+	health      *health
+	copies      *throttle
+	host        atomic.Pointer[replica.Host] // nil until the folder belongs to a cluster
+	broker      *broker.Broker
+	meta        *metaMachine
+	master      *master.Master
+	groups      *master.Groups
+	recon       *reconciler
+	begunQueues begunQueues
+	queues      atomic.Pointer[queues] // nil until there is a master
+	kafka       *kafka.Door
+	http        *rpc.Server
 
 	metrics *metrics.Registry
 	// flushing is how long the log's flush that is under way takes, in nanoseconds,
@@ -454,6 +455,7 @@ func (n *Node) openKafka() error {
 		Traffic: counted, Calls: counted,
 	}, kafka.Backend{
 		Topics: n.master, Placement: n.master, Leaders: leadership{n}, Groups: kafka.Groups{Members: n.groups, Offsets: n.groups.Offsets(), Admin: n.groups.Admin()},
+		Shares:     kafka.Shares{Queues: shareQueues{n}, Admin: shareAdmin{n}},
 		Partitions: n.partitions(), Image: n.meta.Image, CatchUp: metaProposer{n}.CatchUp,
 	})
 	if err != nil {

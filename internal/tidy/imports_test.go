@@ -44,7 +44,7 @@ var mayImport = map[string]string{
 	"internal/courier": "internal/record internal/meta internal/queue",
 
 	// Doors know roles and machines, never another door, a replica or the WAL.
-	"internal/kafka": "internal/record internal/broker internal/meta internal/group internal/master",
+	"internal/kafka": "internal/record internal/broker internal/meta internal/queue internal/group internal/master",
 	"internal/rpc":   "proto/tube/v1 proto/tube/v1/tubev1connect internal/record internal/meta internal/queue internal/filter internal/master",
 
 	"internal/config":  "internal/record internal/meta",

@@ -53,6 +53,7 @@ type Command struct {
 	//	*Command_DeleteQueueGroup
 	//	*Command_PauseQueueGroup
 	//	*Command_SetNodeSick
+	//	*Command_AlterGroupConfig
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -282,6 +283,15 @@ func (x *Command) GetSetNodeSick() *SetNodeSick {
 	return nil
 }
 
+func (x *Command) GetAlterGroupConfig() *AlterGroupConfig {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_AlterGroupConfig); ok {
+			return x.AlterGroupConfig
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -366,6 +376,10 @@ type Command_SetNodeSick struct {
 	SetNodeSick *SetNodeSick `protobuf:"bytes,21,opt,name=set_node_sick,json=setNodeSick,proto3,oneof"`
 }
 
+type Command_AlterGroupConfig struct {
+	AlterGroupConfig *AlterGroupConfig `protobuf:"bytes,22,opt,name=alter_group_config,json=alterGroupConfig,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Kind() {}
 
 func (*Command_RegisterNode) isCommand_Kind() {}
@@ -406,11 +420,16 @@ func (*Command_PauseQueueGroup) isCommand_Kind() {}
 
 func (*Command_SetNodeSick) isCommand_Kind() {}
 
+func (*Command_AlterGroupConfig) isCommand_Kind() {}
+
 type CreateQueueGroup struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Topic         []byte                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
-	Settings      *QueueSettings         `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"` // all of them
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Topic    []byte                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	Settings *QueueSettings         `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"` // all of them
+	// The share group that reads the topic through it. name is empty then: it is chosen
+	// by who applies the command, and a group that is there already is the answer.
+	Share         string `protobuf:"bytes,4,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -464,6 +483,13 @@ func (x *CreateQueueGroup) GetSettings() *QueueSettings {
 		return x.Settings
 	}
 	return nil
+}
+
+func (x *CreateQueueGroup) GetShare() string {
+	if x != nil {
+		return x.Share
+	}
+	return ""
 }
 
 type UpdateQueueGroup struct {
@@ -803,6 +829,7 @@ type QueueGroup struct {
 	Settings      *QueueSettings         `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
 	CreatedMillis int64                  `protobuf:"varint,5,opt,name=created_millis,json=createdMillis,proto3" json:"created_millis,omitempty"`
 	Version       uint64                 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
+	Share         string                 `protobuf:"bytes,7,opt,name=share,proto3" json:"share,omitempty"` // the share group that it was made for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -879,6 +906,134 @@ func (x *QueueGroup) GetVersion() uint64 {
 	return 0
 }
 
+func (x *QueueGroup) GetShare() string {
+	if x != nil {
+		return x.Share
+	}
+	return ""
+}
+
+// AlterGroupConfig changes a group's settings, those of Kafka's resource type 32.
+type AlterGroupConfig struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Replace       bool                   `protobuf:"varint,2,opt,name=replace,proto3" json:"replace,omitempty"` // drop what is not set here
+	Set           []*KeyValue            `protobuf:"bytes,3,rep,name=set,proto3" json:"set,omitempty"`
+	Remove        []string               `protobuf:"bytes,4,rep,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterGroupConfig) Reset() {
+	*x = AlterGroupConfig{}
+	mi := &file_meta_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterGroupConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterGroupConfig) ProtoMessage() {}
+
+func (x *AlterGroupConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterGroupConfig.ProtoReflect.Descriptor instead.
+func (*AlterGroupConfig) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AlterGroupConfig) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *AlterGroupConfig) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+func (x *AlterGroupConfig) GetSet() []*KeyValue {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *AlterGroupConfig) GetRemove() []string {
+	if x != nil {
+		return x.Remove
+	}
+	return nil
+}
+
+type GroupConfig struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Settings      []*KeyValue            `protobuf:"bytes,2,rep,name=settings,proto3" json:"settings,omitempty"` // by key
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupConfig) Reset() {
+	*x = GroupConfig{}
+	mi := &file_meta_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupConfig) ProtoMessage() {}
+
+func (x *GroupConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupConfig.ProtoReflect.Descriptor instead.
+func (*GroupConfig) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GroupConfig) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupConfig) GetSettings() []*KeyValue {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
 // RenewReplicas replaces replicas whose data is damaged by new ones on the same node.
 type RenewReplicas struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -890,7 +1045,7 @@ type RenewReplicas struct {
 
 func (x *RenewReplicas) Reset() {
 	*x = RenewReplicas{}
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1057,7 @@ func (x *RenewReplicas) String() string {
 func (*RenewReplicas) ProtoMessage() {}
 
 func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1070,7 @@ func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReplicas.ProtoReflect.Descriptor instead.
 func (*RenewReplicas) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{7}
+	return file_meta_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RenewReplicas) GetNode() int32 {
@@ -943,7 +1098,7 @@ type Bootstrap struct {
 
 func (x *Bootstrap) Reset() {
 	*x = Bootstrap{}
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1110,7 @@ func (x *Bootstrap) String() string {
 func (*Bootstrap) ProtoMessage() {}
 
 func (x *Bootstrap) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1123,7 @@ func (x *Bootstrap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bootstrap.ProtoReflect.Descriptor instead.
 func (*Bootstrap) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{8}
+	return file_meta_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Bootstrap) GetClusterId() string {
@@ -997,7 +1152,7 @@ type Founder struct {
 
 func (x *Founder) Reset() {
 	*x = Founder{}
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1164,7 @@ func (x *Founder) String() string {
 func (*Founder) ProtoMessage() {}
 
 func (x *Founder) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1177,7 @@ func (x *Founder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Founder.ProtoReflect.Descriptor instead.
 func (*Founder) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{9}
+	return file_meta_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Founder) GetNode() int32 {
@@ -1056,7 +1211,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1223,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1236,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{10}
+	return file_meta_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RegisterNode) GetNode() *Node {
@@ -1108,7 +1263,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1275,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,7 +1288,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{11}
+	return file_meta_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RemoveNode) GetNode() int32 {
@@ -1161,7 +1316,7 @@ type DrainNode struct {
 
 func (x *DrainNode) Reset() {
 	*x = DrainNode{}
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1328,7 @@ func (x *DrainNode) String() string {
 func (*DrainNode) ProtoMessage() {}
 
 func (x *DrainNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1341,7 @@ func (x *DrainNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
 func (*DrainNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{12}
+	return file_meta_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DrainNode) GetNode() int32 {
@@ -1214,7 +1369,7 @@ type Reassign struct {
 
 func (x *Reassign) Reset() {
 	*x = Reassign{}
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1381,7 @@ func (x *Reassign) String() string {
 func (*Reassign) ProtoMessage() {}
 
 func (x *Reassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1394,7 @@ func (x *Reassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reassign.ProtoReflect.Descriptor instead.
 func (*Reassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{13}
+	return file_meta_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Reassign) GetMoves() []*Move {
@@ -1268,7 +1423,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1435,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1448,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{14}
+	return file_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Move) GetTopic() []byte {
@@ -1334,7 +1489,7 @@ type CancelReassign struct {
 
 func (x *CancelReassign) Reset() {
 	*x = CancelReassign{}
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1501,7 @@ func (x *CancelReassign) String() string {
 func (*CancelReassign) ProtoMessage() {}
 
 func (x *CancelReassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1514,7 @@ func (x *CancelReassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReassign.ProtoReflect.Descriptor instead.
 func (*CancelReassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{15}
+	return file_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CancelReassign) GetPartitions() []*PartitionRef {
@@ -1379,7 +1534,7 @@ type PartitionRef struct {
 
 func (x *PartitionRef) Reset() {
 	*x = PartitionRef{}
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1546,7 @@ func (x *PartitionRef) String() string {
 func (*PartitionRef) ProtoMessage() {}
 
 func (x *PartitionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1559,7 @@ func (x *PartitionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRef.ProtoReflect.Descriptor instead.
 func (*PartitionRef) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{16}
+	return file_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PartitionRef) GetTopic() []byte {
@@ -1431,7 +1586,7 @@ type PlacementDone struct {
 
 func (x *PlacementDone) Reset() {
 	*x = PlacementDone{}
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1598,7 @@ func (x *PlacementDone) String() string {
 func (*PlacementDone) ProtoMessage() {}
 
 func (x *PlacementDone) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1611,7 @@ func (x *PlacementDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementDone.ProtoReflect.Descriptor instead.
 func (*PlacementDone) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{17}
+	return file_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PlacementDone) GetPartitions() []*Members {
@@ -1477,7 +1632,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1644,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1657,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{18}
+	return file_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Members) GetTopic() []byte {
@@ -1539,7 +1694,7 @@ type UnsafeRecover struct {
 
 func (x *UnsafeRecover) Reset() {
 	*x = UnsafeRecover{}
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1706,7 @@ func (x *UnsafeRecover) String() string {
 func (*UnsafeRecover) ProtoMessage() {}
 
 func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1719,7 @@ func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnsafeRecover.ProtoReflect.Descriptor instead.
 func (*UnsafeRecover) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{19}
+	return file_meta_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UnsafeRecover) GetTopic() []byte {
@@ -1605,7 +1760,7 @@ type SetNodeState struct {
 
 func (x *SetNodeState) Reset() {
 	*x = SetNodeState{}
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1772,7 @@ func (x *SetNodeState) String() string {
 func (*SetNodeState) ProtoMessage() {}
 
 func (x *SetNodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1785,7 @@ func (x *SetNodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeState.ProtoReflect.Descriptor instead.
 func (*SetNodeState) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{20}
+	return file_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetNodeState) GetNode() int32 {
@@ -1658,7 +1813,7 @@ type SetNodeSick struct {
 
 func (x *SetNodeSick) Reset() {
 	*x = SetNodeSick{}
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1825,7 @@ func (x *SetNodeSick) String() string {
 func (*SetNodeSick) ProtoMessage() {}
 
 func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1838,7 @@ func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeSick.ProtoReflect.Descriptor instead.
 func (*SetNodeSick) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{21}
+	return file_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetNodeSick) GetNode() int32 {
@@ -1712,7 +1867,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1724,7 +1879,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1737,7 +1892,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{22}
+	return file_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateTopic) GetName() string {
@@ -1777,7 +1932,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1944,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +1957,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{23}
+	return file_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -1823,7 +1978,7 @@ type CreatePartitions struct {
 
 func (x *CreatePartitions) Reset() {
 	*x = CreatePartitions{}
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +1990,7 @@ func (x *CreatePartitions) String() string {
 func (*CreatePartitions) ProtoMessage() {}
 
 func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +2003,7 @@ func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePartitions.ProtoReflect.Descriptor instead.
 func (*CreatePartitions) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{24}
+	return file_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreatePartitions) GetId() []byte {
@@ -1885,7 +2040,7 @@ type AlterConfig struct {
 
 func (x *AlterConfig) Reset() {
 	*x = AlterConfig{}
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2052,7 @@ func (x *AlterConfig) String() string {
 func (*AlterConfig) ProtoMessage() {}
 
 func (x *AlterConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2065,7 @@ func (x *AlterConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterConfig.ProtoReflect.Descriptor instead.
 func (*AlterConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{25}
+	return file_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AlterConfig) GetId() []byte {
@@ -1951,7 +2106,7 @@ type AllocateProducerIds struct {
 
 func (x *AllocateProducerIds) Reset() {
 	*x = AllocateProducerIds{}
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2118,7 @@ func (x *AllocateProducerIds) String() string {
 func (*AllocateProducerIds) ProtoMessage() {}
 
 func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2131,7 @@ func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIds.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIds) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{26}
+	return file_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AllocateProducerIds) GetNode() int32 {
@@ -2003,7 +2158,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2170,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2183,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{27}
+	return file_meta_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Nodes) GetIds() []int32 {
@@ -2048,7 +2203,7 @@ type KeyValue struct {
 
 func (x *KeyValue) Reset() {
 	*x = KeyValue{}
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2215,7 @@ func (x *KeyValue) String() string {
 func (*KeyValue) ProtoMessage() {}
 
 func (x *KeyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2228,7 @@ func (x *KeyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyValue.ProtoReflect.Descriptor instead.
 func (*KeyValue) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{28}
+	return file_meta_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *KeyValue) GetKey() string {
@@ -2113,7 +2268,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2280,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2293,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{29}
+	return file_meta_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Node) GetId() int32 {
@@ -2257,7 +2412,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2269,7 +2424,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2282,7 +2437,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{30}
+	return file_meta_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Replica) GetId() uint64 {
@@ -2322,7 +2477,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2489,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2502,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{31}
+	return file_meta_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Placement) GetGroup() uint64 {
@@ -2419,7 +2574,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2586,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2599,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{32}
+	return file_meta_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Topic) GetId() []byte {
@@ -2495,7 +2650,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2507,7 +2662,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2520,7 +2675,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{33}
+	return file_meta_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -2573,13 +2728,14 @@ type Snapshot struct {
 	Replaced       []*Replaced            `protobuf:"bytes,11,rep,name=replaced,proto3" json:"replaced,omitempty"`                          // by node
 	QueueGroups    []*QueueGroup          `protobuf:"bytes,12,rep,name=queue_groups,json=queueGroups,proto3" json:"queue_groups,omitempty"` // by id
 	LastQueueGroup uint64                 `protobuf:"varint,13,opt,name=last_queue_group,json=lastQueueGroup,proto3" json:"last_queue_group,omitempty"`
+	GroupConfigs   []*GroupConfig         `protobuf:"bytes,14,rep,name=group_configs,json=groupConfigs,proto3" json:"group_configs,omitempty"` // by group
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2747,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2760,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{34}
+	return file_meta_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -2698,6 +2854,13 @@ func (x *Snapshot) GetLastQueueGroup() uint64 {
 	return 0
 }
 
+func (x *Snapshot) GetGroupConfigs() []*GroupConfig {
+	if x != nil {
+		return x.GroupConfigs
+	}
+	return nil
+}
+
 // Replaced are data folders that a node id had and that may not come back.
 type Replaced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2709,7 +2872,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_meta_proto_msgTypes[35]
+	mi := &file_meta_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2721,7 +2884,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[35]
+	mi := &file_meta_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2734,7 +2897,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{35}
+	return file_meta_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Replaced) GetNode() int32 {
@@ -2756,8 +2919,7 @@ var File_meta_proto protoreflect.FileDescriptor
 const file_meta_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"meta.proto\x12\ttube.meta\"\xe4\n" +
-	"\n" +
+	"meta.proto\x12\ttube.meta\"\xb1\v\n" +
 	"\aCommand\x12\x1f\n" +
 	"\vtime_millis\x18\x01 \x01(\x03R\n" +
 	"timeMillis\x124\n" +
@@ -2783,12 +2945,14 @@ const file_meta_proto_rawDesc = "" +
 	"\x12update_queue_group\x18\x12 \x01(\v2\x1b.tube.meta.UpdateQueueGroupH\x00R\x10updateQueueGroup\x12K\n" +
 	"\x12delete_queue_group\x18\x13 \x01(\v2\x1b.tube.meta.DeleteQueueGroupH\x00R\x10deleteQueueGroup\x12H\n" +
 	"\x11pause_queue_group\x18\x14 \x01(\v2\x1a.tube.meta.PauseQueueGroupH\x00R\x0fpauseQueueGroup\x12<\n" +
-	"\rset_node_sick\x18\x15 \x01(\v2\x16.tube.meta.SetNodeSickH\x00R\vsetNodeSickB\x06\n" +
-	"\x04kind\"r\n" +
+	"\rset_node_sick\x18\x15 \x01(\v2\x16.tube.meta.SetNodeSickH\x00R\vsetNodeSick\x12K\n" +
+	"\x12alter_group_config\x18\x16 \x01(\v2\x1b.tube.meta.AlterGroupConfigH\x00R\x10alterGroupConfigB\x06\n" +
+	"\x04kind\"\x88\x01\n" +
 	"\x10CreateQueueGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\fR\x05topic\x124\n" +
-	"\bsettings\x18\x03 \x01(\v2\x18.tube.meta.QueueSettingsR\bsettings\"r\n" +
+	"\bsettings\x18\x03 \x01(\v2\x18.tube.meta.QueueSettingsR\bsettings\x12\x14\n" +
+	"\x05share\x18\x04 \x01(\tR\x05share\"r\n" +
 	"\x10UpdateQueueGroup\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x124\n" +
@@ -2820,7 +2984,7 @@ const file_meta_proto_rawDesc = "" +
 	"\x06retain\x18\x0e \x01(\bR\x06retain\x12\x16\n" +
 	"\x06paused\x18\x0f \x01(\bR\x06paused\x12*\n" +
 	"\x11idle_member_nanos\x18\x10 \x01(\x03R\x0fidleMemberNanos\x12&\n" +
-	"\x0fstart_at_millis\x18\x11 \x01(\x03R\rstartAtMillis\"\xbd\x01\n" +
+	"\x0fstart_at_millis\x18\x11 \x01(\x03R\rstartAtMillis\"\xd3\x01\n" +
 	"\n" +
 	"QueueGroup\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
@@ -2828,7 +2992,16 @@ const file_meta_proto_rawDesc = "" +
 	"\x05topic\x18\x03 \x01(\fR\x05topic\x124\n" +
 	"\bsettings\x18\x04 \x01(\v2\x18.tube.meta.QueueSettingsR\bsettings\x12%\n" +
 	"\x0ecreated_millis\x18\x05 \x01(\x03R\rcreatedMillis\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\x04R\aversion\"W\n" +
+	"\aversion\x18\x06 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05share\x18\a \x01(\tR\x05share\"\x81\x01\n" +
+	"\x10AlterGroupConfig\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
+	"\areplace\x18\x02 \x01(\bR\areplace\x12%\n" +
+	"\x03set\x18\x03 \x03(\v2\x13.tube.meta.KeyValueR\x03set\x12\x16\n" +
+	"\x06remove\x18\x04 \x03(\tR\x06remove\"T\n" +
+	"\vGroupConfig\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12/\n" +
+	"\bsettings\x18\x02 \x03(\v2\x13.tube.meta.KeyValueR\bsettings\"W\n" +
 	"\rRenewReplicas\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x122\n" +
 	"\n" +
@@ -2958,7 +3131,7 @@ const file_meta_proto_rawDesc = "" +
 	"timeMillis\x12\x12\n" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x18\n" +
 	"\asubject\x18\x04 \x01(\tR\asubject\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\x9c\x04\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xd9\x04\n" +
 	"\bSnapshot\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1d\n" +
 	"\n" +
@@ -2975,7 +3148,8 @@ const file_meta_proto_rawDesc = "" +
 	" \x03(\v2\x12.tube.meta.FounderR\bfounders\x12/\n" +
 	"\breplaced\x18\v \x03(\v2\x13.tube.meta.ReplacedR\breplaced\x128\n" +
 	"\fqueue_groups\x18\f \x03(\v2\x15.tube.meta.QueueGroupR\vqueueGroups\x12(\n" +
-	"\x10last_queue_group\x18\r \x01(\x04R\x0elastQueueGroup\"B\n" +
+	"\x10last_queue_group\x18\r \x01(\x04R\x0elastQueueGroup\x12;\n" +
+	"\rgroup_configs\x18\x0e \x03(\v2\x16.tube.meta.GroupConfigR\fgroupConfigs\"B\n" +
 	"\bReplaced\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12\"\n" +
 	"\fincarnations\x18\x02 \x03(\tR\fincarnationsB.Z,github.com/tube-mq/tube/internal/meta/metapbb\x06proto3"
@@ -2992,7 +3166,7 @@ func file_meta_proto_rawDescGZIP() []byte {
 	return file_meta_proto_rawDescData
 }
 
-var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_meta_proto_goTypes = []any{
 	(*Command)(nil),             // 0: tube.meta.Command
 	(*CreateQueueGroup)(nil),    // 1: tube.meta.CreateQueueGroup
@@ -3001,87 +3175,93 @@ var file_meta_proto_goTypes = []any{
 	(*PauseQueueGroup)(nil),     // 4: tube.meta.PauseQueueGroup
 	(*QueueSettings)(nil),       // 5: tube.meta.QueueSettings
 	(*QueueGroup)(nil),          // 6: tube.meta.QueueGroup
-	(*RenewReplicas)(nil),       // 7: tube.meta.RenewReplicas
-	(*Bootstrap)(nil),           // 8: tube.meta.Bootstrap
-	(*Founder)(nil),             // 9: tube.meta.Founder
-	(*RegisterNode)(nil),        // 10: tube.meta.RegisterNode
-	(*RemoveNode)(nil),          // 11: tube.meta.RemoveNode
-	(*DrainNode)(nil),           // 12: tube.meta.DrainNode
-	(*Reassign)(nil),            // 13: tube.meta.Reassign
-	(*Move)(nil),                // 14: tube.meta.Move
-	(*CancelReassign)(nil),      // 15: tube.meta.CancelReassign
-	(*PartitionRef)(nil),        // 16: tube.meta.PartitionRef
-	(*PlacementDone)(nil),       // 17: tube.meta.PlacementDone
-	(*Members)(nil),             // 18: tube.meta.Members
-	(*UnsafeRecover)(nil),       // 19: tube.meta.UnsafeRecover
-	(*SetNodeState)(nil),        // 20: tube.meta.SetNodeState
-	(*SetNodeSick)(nil),         // 21: tube.meta.SetNodeSick
-	(*CreateTopic)(nil),         // 22: tube.meta.CreateTopic
-	(*DeleteTopic)(nil),         // 23: tube.meta.DeleteTopic
-	(*CreatePartitions)(nil),    // 24: tube.meta.CreatePartitions
-	(*AlterConfig)(nil),         // 25: tube.meta.AlterConfig
-	(*AllocateProducerIds)(nil), // 26: tube.meta.AllocateProducerIds
-	(*Nodes)(nil),               // 27: tube.meta.Nodes
-	(*KeyValue)(nil),            // 28: tube.meta.KeyValue
-	(*Node)(nil),                // 29: tube.meta.Node
-	(*Replica)(nil),             // 30: tube.meta.Replica
-	(*Placement)(nil),           // 31: tube.meta.Placement
-	(*Topic)(nil),               // 32: tube.meta.Topic
-	(*Event)(nil),               // 33: tube.meta.Event
-	(*Snapshot)(nil),            // 34: tube.meta.Snapshot
-	(*Replaced)(nil),            // 35: tube.meta.Replaced
+	(*AlterGroupConfig)(nil),    // 7: tube.meta.AlterGroupConfig
+	(*GroupConfig)(nil),         // 8: tube.meta.GroupConfig
+	(*RenewReplicas)(nil),       // 9: tube.meta.RenewReplicas
+	(*Bootstrap)(nil),           // 10: tube.meta.Bootstrap
+	(*Founder)(nil),             // 11: tube.meta.Founder
+	(*RegisterNode)(nil),        // 12: tube.meta.RegisterNode
+	(*RemoveNode)(nil),          // 13: tube.meta.RemoveNode
+	(*DrainNode)(nil),           // 14: tube.meta.DrainNode
+	(*Reassign)(nil),            // 15: tube.meta.Reassign
+	(*Move)(nil),                // 16: tube.meta.Move
+	(*CancelReassign)(nil),      // 17: tube.meta.CancelReassign
+	(*PartitionRef)(nil),        // 18: tube.meta.PartitionRef
+	(*PlacementDone)(nil),       // 19: tube.meta.PlacementDone
+	(*Members)(nil),             // 20: tube.meta.Members
+	(*UnsafeRecover)(nil),       // 21: tube.meta.UnsafeRecover
+	(*SetNodeState)(nil),        // 22: tube.meta.SetNodeState
+	(*SetNodeSick)(nil),         // 23: tube.meta.SetNodeSick
+	(*CreateTopic)(nil),         // 24: tube.meta.CreateTopic
+	(*DeleteTopic)(nil),         // 25: tube.meta.DeleteTopic
+	(*CreatePartitions)(nil),    // 26: tube.meta.CreatePartitions
+	(*AlterConfig)(nil),         // 27: tube.meta.AlterConfig
+	(*AllocateProducerIds)(nil), // 28: tube.meta.AllocateProducerIds
+	(*Nodes)(nil),               // 29: tube.meta.Nodes
+	(*KeyValue)(nil),            // 30: tube.meta.KeyValue
+	(*Node)(nil),                // 31: tube.meta.Node
+	(*Replica)(nil),             // 32: tube.meta.Replica
+	(*Placement)(nil),           // 33: tube.meta.Placement
+	(*Topic)(nil),               // 34: tube.meta.Topic
+	(*Event)(nil),               // 35: tube.meta.Event
+	(*Snapshot)(nil),            // 36: tube.meta.Snapshot
+	(*Replaced)(nil),            // 37: tube.meta.Replaced
 }
 var file_meta_proto_depIdxs = []int32{
-	8,  // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
-	10, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
-	20, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
-	22, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
-	23, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
-	24, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
-	25, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
-	26, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
-	11, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
-	12, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
-	13, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
-	15, // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
-	17, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
-	19, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
-	7,  // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
+	10, // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
+	12, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
+	22, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
+	24, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
+	25, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
+	26, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
+	27, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
+	28, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
+	13, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
+	14, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
+	15, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
+	17, // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
+	19, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
+	21, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
+	9,  // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
 	1,  // 15: tube.meta.Command.create_queue_group:type_name -> tube.meta.CreateQueueGroup
 	2,  // 16: tube.meta.Command.update_queue_group:type_name -> tube.meta.UpdateQueueGroup
 	3,  // 17: tube.meta.Command.delete_queue_group:type_name -> tube.meta.DeleteQueueGroup
 	4,  // 18: tube.meta.Command.pause_queue_group:type_name -> tube.meta.PauseQueueGroup
-	21, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
-	5,  // 20: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	5,  // 21: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	5,  // 22: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
-	18, // 23: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
-	9,  // 24: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
-	29, // 25: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
-	14, // 26: tube.meta.Reassign.moves:type_name -> tube.meta.Move
-	16, // 27: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
-	18, // 28: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
-	27, // 29: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
-	28, // 30: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
-	27, // 31: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
-	28, // 32: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
-	30, // 33: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
-	30, // 34: tube.meta.Placement.target:type_name -> tube.meta.Replica
-	30, // 35: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
-	28, // 36: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
-	31, // 37: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
-	29, // 38: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
-	32, // 39: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
-	28, // 40: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
-	33, // 41: tube.meta.Snapshot.events:type_name -> tube.meta.Event
-	9,  // 42: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
-	35, // 43: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
-	6,  // 44: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	23, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
+	7,  // 20: tube.meta.Command.alter_group_config:type_name -> tube.meta.AlterGroupConfig
+	5,  // 21: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	5,  // 22: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	5,  // 23: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
+	30, // 24: tube.meta.AlterGroupConfig.set:type_name -> tube.meta.KeyValue
+	30, // 25: tube.meta.GroupConfig.settings:type_name -> tube.meta.KeyValue
+	20, // 26: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
+	11, // 27: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
+	31, // 28: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
+	16, // 29: tube.meta.Reassign.moves:type_name -> tube.meta.Move
+	18, // 30: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
+	20, // 31: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
+	29, // 32: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
+	30, // 33: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
+	29, // 34: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
+	30, // 35: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
+	32, // 36: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
+	32, // 37: tube.meta.Placement.target:type_name -> tube.meta.Replica
+	32, // 38: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
+	30, // 39: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
+	33, // 40: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
+	31, // 41: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
+	34, // 42: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
+	30, // 43: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
+	35, // 44: tube.meta.Snapshot.events:type_name -> tube.meta.Event
+	11, // 45: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
+	37, // 46: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
+	6,  // 47: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
+	8,  // 48: tube.meta.Snapshot.group_configs:type_name -> tube.meta.GroupConfig
+	49, // [49:49] is the sub-list for method output_type
+	49, // [49:49] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_meta_proto_init() }
@@ -3110,6 +3290,7 @@ func file_meta_proto_init() {
 		(*Command_DeleteQueueGroup)(nil),
 		(*Command_PauseQueueGroup)(nil),
 		(*Command_SetNodeSick)(nil),
+		(*Command_AlterGroupConfig)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3117,7 +3298,7 @@ func file_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_proto_rawDesc), len(file_meta_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
