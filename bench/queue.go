@@ -36,12 +36,18 @@ func createGroups(ctx context.Context, kafka, addr, topic, base string, count in
 	}
 	admin := tubev1connect.NewQueueAdminServiceClient(queueHTTP(), "http://"+addr, connect.WithGRPC())
 	for i := range count {
-		_, err := admin.CreateGroup(ctx, connect.NewRequest(&tubev1.CreateGroupRequest{
+		req := connect.NewRequest(&tubev1.CreateGroupRequest{
 			Group: fmt.Sprintf("%s-%d", base, i), Topic: topic, From: &tubev1.Position{At: &tubev1.Position_Start{Start: true}},
 			Settings: &tubev1.QueueSettings{DeadLetter: &dead, MaxInFlight: new(int32(100_000))},
-		}))
-		if err != nil {
-			return fmt.Errorf("create queue group %s-%d: %w", base, i, err)
+		})
+		_, err := admin.CreateGroup(ctx, req)
+		// On a busy machine a group may be made and not have begun in time.
+		for tries := 0; err != nil && connect.CodeOf(err) != connect.CodeAlreadyExists; tries++ {
+			if tries == 3 || ctx.Err() != nil {
+				return fmt.Errorf("create queue group %s-%d: %w", base, i, err)
+			}
+			sleep(ctx, time.Second)
+			_, err = admin.CreateGroup(ctx, req)
 		}
 	}
 	return nil
