@@ -150,7 +150,7 @@ func (m *meter) queueEndToEnd(ctx context.Context) (*Result, error) {
 // queueDelayed sends Records messages, Due of which come due PerSecond a second from
 // dueIn on and the others in a day; then it measures how late each of the former is.
 func (m *meter) queueDelayed(ctx context.Context) (*Result, error) {
-	const dueIn = 20 * time.Second
+	dueIn := 10*time.Second + time.Duration(m.load.Records/20_000)*time.Second // sending takes a while
 	serverFirst, _ := rssOf(m.load.ServerPID)
 	base := time.Now().Add(dueIn)
 	if err := m.sendDelayed(ctx, base); err != nil {

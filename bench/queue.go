@@ -15,10 +15,11 @@ import (
 )
 
 // queueHTTP is a client for gRPC over HTTP/2 without TLS, all calls on one connection.
+// Frames of 1 MiB instead of 16 KiB spare both sides system calls.
 func queueHTTP() *http.Client {
 	p := new(http.Protocols)
 	p.SetUnencryptedHTTP2(true)
-	return &http.Client{Transport: &http.Transport{Protocols: p}}
+	return &http.Client{Transport: &http.Transport{Protocols: p, HTTP2: &http.HTTP2Config{MaxReadFrameSize: 1 << 20}}}
 }
 
 func queueClient(addr string) tubev1connect.QueueServiceClient {
