@@ -26,7 +26,7 @@ UNIT = $(shell go list ./... | grep -v /test)
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build ./bin/tube
@@ -63,6 +63,11 @@ lint: ## check formatting, vet and staticcheck
 .PHONY: bench
 bench: build ## measure against a broker that stores nothing; takes long
 	@go run ./bench/cmd/tubebench $(BENCH)
+
+.PHONY: bench-queue
+bench-queue: build ## measure queues against NATS JetStream, whose module is fetched; takes long
+	@cd bench/peers && go build -o ../../bin/peers .
+	@go run ./bench/cmd/tubebench run queue --peers bin/peers
 
 .PHONY: sim
 sim: ## simulate SEEDS clusters from FROM on, or SEED alone; MODE=safety|liveness

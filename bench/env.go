@@ -27,6 +27,9 @@ type env struct {
 	crowd     int     // members of the crowd
 	restart   []int64 // bytes in the data folder, one measurement each
 	rate      float64 // produce and consume at once: records a second
+	peers     string  // the program of bench/peers; empty: no comparison
+	messages  int64   // queue receive: how many there are to receive
+	delayed   int64   // queue: how many are sent with a delay
 	pprof     string  // folder for profiles; empty: none
 	show      *display
 }
@@ -52,7 +55,11 @@ func (e *env) run(ctx context.Context, o *Outcome, s *server, what string, l Loa
 	} else {
 		profiled <- nil
 	}
-	r, err := e.self.runLoad(ctx, l, func(p Progress) { e.show.progress(label, p) })
+	p := e.self
+	if s.load != "" {
+		p = program{path: s.load}
+	}
+	r, err := p.runLoad(ctx, l, func(p Progress) { e.show.progress(label, p) })
 	if perr := <-profiled; perr != nil {
 		e.show.line("%s: no profile: %v", label, perr)
 	}

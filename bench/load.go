@@ -41,6 +41,13 @@ type Load struct {
 	Acks1       bool          `json:"acks1,omitempty"`       // acks=1 and not idempotent
 	Members     *Members      `json:"members,omitempty"`
 	ServerPID   int           `json:"server_pid,omitempty"` // 0: not on this machine
+
+	// Of queues. A peer's load is given the same.
+	HTTP       string `json:"http,omitempty"`        // address of the queue services
+	Group      string `json:"group,omitempty"`       // what is consumed
+	Batch      int    `json:"batch,omitempty"`       // messages in one call
+	Due        int64  `json:"due,omitempty"`         // delayed: how many come due soon
+	SingleAcks bool   `json:"single_acks,omitempty"` // a frame for each acknowledgement
 }
 
 // Result is what a load measured, over the counted time alone.
@@ -114,6 +121,14 @@ func (l Load) Run(ctx context.Context, report func(Progress)) (*Result, error) {
 		return m.endToEnd(ctx)
 	case KindMembers:
 		return m.members(ctx)
+	case KindQueueSend:
+		return m.queueSend(ctx)
+	case KindQueueReceive:
+		return m.queueReceive(ctx)
+	case KindQueueE2E:
+		return m.queueEndToEnd(ctx)
+	case KindQueueDelayed:
+		return m.queueDelayed(ctx)
 	}
 	return nil, fmt.Errorf("unknown kind of load %q", l.Kind)
 }

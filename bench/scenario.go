@@ -37,6 +37,14 @@ var scenarios = []scenario{
 	{"restart", "restart after kill -9 with 100 partitions", restartAfterKill},
 	{"idle", "idle node on an empty folder", idleNode},
 	{"members", "15,000 idle group members with heartbeats", idleMembers},
+	{"queue-send-1k", "queue: send 1 KiB, batched by the client", queueSendAgainstPeer(kib)},
+	{"queue-send-100", "queue: send 100 B, batched by the client", queueSendAgainstPeer(100)},
+	{"queue-receive-1k", "queue: receive and acknowledge 1 KiB", queueReceiveAgainstPeer(kib, false, 2)},
+	{"queue-receive-100", "queue: receive and acknowledge 100 B", queueReceiveAgainstPeer(100, false, 2)},
+	{"queue-single-ack", "queue: receive 1 KiB, a frame for each acknowledgement", queueReceiveAgainstPeer(kib, true, 2)},
+	{"queue-latency", "queue: send to handler at 1,000/s", queueLatency},
+	{"queue-delayed", "queue: 1,000,000 delayed messages pending", queueDelayed},
+	{"queue-groups", "queue: 1,000 idle groups on 16 partitions against one", queueGroups},
 	{"crowd", "100,000 group members on seven nodes while records flow", crowd},
 }
 

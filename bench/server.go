@@ -22,11 +22,12 @@ const readyTimeout = 5 * time.Minute
 
 // server is a broker in a process of its own.
 type server struct {
-	name  string // for reports: null or tube
+	name  string // for reports: null, tube or a peer's
 	kafka string // host:port
 	http  string // host:port, empty if there is none
 	pid   int
 	ready time.Duration // from its start
+	load  string        // the program that loads it; empty: this one
 
 	cmd    *exec.Cmd
 	log    *tailBuffer

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tube-mq/tube/internal/queue"
@@ -157,6 +158,7 @@ func (c *receiving) from(p *Partition) {
 	if err != nil {
 		c.err = err
 	}
+	c.out = slices.Grow(c.out, len(taken))
 	for i := range taken {
 		t := &taken[i]
 		m := t.Message

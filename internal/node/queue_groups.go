@@ -32,7 +32,7 @@ func (g queueGroups) CreateQueueGroup(ctx context.Context, name, topic string, s
 	ctx, cancel := context.WithTimeout(ctx, beginTimeout)
 	defer cancel()
 	if err := g.q.begun(ctx, made); err != nil {
-		return nil, fmt.Errorf("%w: the group was made, but it has not begun in all partitions yet: %w", queue.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: the group was made, but it has not begun in all partitions yet: %v", queue.ErrUnavailable, err)
 	}
 	return made, nil
 }

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -79,7 +78,11 @@ type Place struct {
 
 // String is partition and offset, for example "3-1042": the id of a message that was
 // given none.
-func (p Place) String() string { return fmt.Sprintf("%d-%d", p.Partition, p.Offset) }
+func (p Place) String() string {
+	b := make([]byte, 0, 32)
+	b = append(strconv.AppendInt(b, int64(p.Partition), 10), '-')
+	return string(strconv.AppendInt(b, int64(p.Offset), 10))
+}
 
 // ParsePlace reads what String wrote; false: it is something else.
 func ParsePlace(s string) (Place, bool) {

@@ -24,20 +24,27 @@ func (l Lease) String() string {
 
 // ParseLease reads what String wrote. Anything else is ErrLeaseUnknown.
 func ParseLease(id string) (Lease, error) {
-	parts := strings.Split(id, "-")
+	var parts [5]string
+	n := 0
+	for rest, more := id, true; more && n <= len(parts); n++ {
+		var part string
+		if part, rest, more = strings.Cut(rest, "-"); n < len(parts) {
+			parts[n] = part
+		}
+	}
 	bad := func() (Lease, error) { return Lease{}, fmt.Errorf("%w: %.80q is no lease id", ErrLeaseUnknown, id) }
-	if len(id) > 80 || len(parts) != 4 && len(parts) != 5 {
+	if len(id) > 80 || n != 4 && n != 5 {
 		return bad()
 	}
 	p, err1 := strconv.ParseUint(parts[0], 10, 31)
 	o, err2 := strconv.ParseUint(parts[1], 10, 63)
 	a, err3 := strconv.ParseUint(parts[2], 10, 31)
-	n, err4 := strconv.ParseUint(parts[3], 16, 64)
+	nonce, err4 := strconv.ParseUint(parts[3], 16, 64)
 	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
 		return bad()
 	}
-	l := Lease{record.Partition(p), record.Offset(o), int(a), n, 0}
-	if len(parts) == 5 {
+	l := Lease{record.Partition(p), record.Offset(o), int(a), nonce, 0}
+	if n == 5 {
 		c, err := strconv.ParseUint(parts[4], 16, 32)
 		if err != nil || c == 0 {
 			return bad()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"math/bits"
 )
 
 // BatchOptions are what Encode puts into a batch's header besides the records.
@@ -27,21 +28,31 @@ func Encode(o BatchOptions, records []Record) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %d records", ErrInvalid, len(records))
 	}
 	base, baseTime, maxTime := records[0].Offset, records[0].Timestamp, records[0].Timestamp
-	var body []byte
+	size := HeaderBytes
 	for i := range records {
 		r := &records[i]
 		if r.Offset != base+Offset(i) {
 			return nil, fmt.Errorf("%w: record %d has offset %d, expected %d", ErrInvalid, i, r.Offset, base+Offset(i))
 		}
 		maxTime = max(maxTime, r.Timestamp)
-		body = appendRecord(body, r, r.Timestamp-baseTime, int64(i))
+		n := bodySize(r, r.Timestamp-baseTime, int64(i))
+		size += varintSize(int64(n)) + n
 	}
-	body, err := compress(o.Compression, body)
-	if err != nil {
-		return nil, err
+	// Of its size at once, with room for the header: the batch is not copied again
+	// unless it is compressed.
+	batch := make([]byte, HeaderBytes, size)
+	for i := range records {
+		batch = appendRecord(batch, &records[i], records[i].Timestamp-baseTime, int64(i))
 	}
-	if len(body) > math.MaxInt32-HeaderBytes {
-		return nil, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(body))
+	if o.Compression != None {
+		body, err := compress(o.Compression, batch[HeaderBytes:])
+		if err != nil {
+			return nil, err
+		}
+		batch = append(make([]byte, HeaderBytes, HeaderBytes+len(body)), body...)
+	}
+	if len(batch) > math.MaxInt32 {
+		return nil, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(batch))
 	}
 	if !o.Idempotent {
 		o.ProducerID, o.ProducerEpoch, o.BaseSequence = NoProducer, -1, -1
@@ -51,51 +62,78 @@ func Encode(o BatchOptions, records []Record) ([]byte, error) {
 		attributes |= TransactionalBit
 	}
 	count := int32(len(records))
-	return AppendBatch(nil, Header{
+	putHeader(batch, Header{
 		BaseOffset: base, Attributes: attributes, LastOffsetDelta: count - 1,
 		BaseTimestamp: baseTime, MaxTimestamp: maxTime,
 		ProducerID: o.ProducerID, ProducerEpoch: o.ProducerEpoch, BaseSequence: o.BaseSequence, Count: count,
-	}, body), nil
+	})
+	return batch, nil
 }
 
 // AppendBatch appends the batch of h and its (compressed) records to dst. Length
 // and CRC of h are not used but computed.
 func AppendBatch(dst []byte, h Header, records []byte) []byte {
-	be := binary.BigEndian
 	start := len(dst)
-	dst = be.AppendUint64(dst, uint64(h.BaseOffset))
-	dst = be.AppendUint32(dst, uint32(HeaderBytes-lengthAt-4+len(records)))
-	dst = be.AppendUint32(dst, uint32(h.LeaderEpoch))
-	dst = append(dst, 2, 0, 0, 0, 0)
-	dst = be.AppendUint16(dst, uint16(h.Attributes))
-	dst = be.AppendUint32(dst, uint32(h.LastOffsetDelta))
-	dst = be.AppendUint64(dst, uint64(h.BaseTimestamp))
-	dst = be.AppendUint64(dst, uint64(h.MaxTimestamp))
-	dst = be.AppendUint64(dst, uint64(h.ProducerID))
-	dst = be.AppendUint16(dst, uint16(h.ProducerEpoch))
-	dst = be.AppendUint32(dst, uint32(h.BaseSequence))
-	dst = be.AppendUint32(dst, uint32(h.Count))
-	dst = append(dst, records...)
-	b := dst[start:]
-	be.PutUint32(b[crcAt:], crc32.Checksum(b[attributesAt:], Castagnoli))
+	dst = append(append(dst, make([]byte, HeaderBytes)...), records...)
+	putHeader(dst[start:], h)
 	return dst
 }
 
+// putHeader writes the header in front of a batch whose records are there.
+func putHeader(batch []byte, h Header) {
+	be := binary.BigEndian
+	b := be.AppendUint64(batch[:0], uint64(h.BaseOffset))
+	b = be.AppendUint32(b, uint32(len(batch)-lengthAt-4))
+	b = be.AppendUint32(b, uint32(h.LeaderEpoch))
+	b = append(b, 2, 0, 0, 0, 0)
+	b = be.AppendUint16(b, uint16(h.Attributes))
+	b = be.AppendUint32(b, uint32(h.LastOffsetDelta))
+	b = be.AppendUint64(b, uint64(h.BaseTimestamp))
+	b = be.AppendUint64(b, uint64(h.MaxTimestamp))
+	b = be.AppendUint64(b, uint64(h.ProducerID))
+	b = be.AppendUint16(b, uint16(h.ProducerEpoch))
+	b = be.AppendUint32(b, uint32(h.BaseSequence))
+	be.AppendUint32(b, uint32(h.Count))
+	be.PutUint32(batch[crcAt:], crc32.Checksum(batch[attributesAt:], Castagnoli))
+}
+
 func appendRecord(dst []byte, r *Record, timeDelta, offsetDelta int64) []byte {
-	body := make([]byte, 0, 32+len(r.Key)+len(r.Value))
-	body = append(body, 0)
-	body = binary.AppendVarint(body, timeDelta)
-	body = binary.AppendVarint(body, offsetDelta)
-	body = appendBytes(body, r.Key)
-	body = appendBytes(body, r.Value)
-	body = binary.AppendVarint(body, int64(len(r.Headers)))
+	dst = binary.AppendVarint(dst, int64(bodySize(r, timeDelta, offsetDelta)))
+	dst = append(dst, 0)
+	dst = binary.AppendVarint(dst, timeDelta)
+	dst = binary.AppendVarint(dst, offsetDelta)
+	dst = appendBytes(dst, r.Key)
+	dst = appendBytes(dst, r.Value)
+	dst = binary.AppendVarint(dst, int64(len(r.Headers)))
 	for _, h := range r.Headers {
-		body = binary.AppendVarint(body, int64(len(h.Key)))
-		body = append(body, h.Key...)
-		body = appendBytes(body, h.Value)
+		dst = binary.AppendVarint(dst, int64(len(h.Key)))
+		dst = append(dst, h.Key...)
+		dst = appendBytes(dst, h.Value)
 	}
-	dst = binary.AppendVarint(dst, int64(len(body)))
-	return append(dst, body...)
+	return dst
+}
+
+// bodySize is the bytes of a record without its length in front.
+func bodySize(r *Record, timeDelta, offsetDelta int64) int {
+	n := 1 + varintSize(timeDelta) + varintSize(offsetDelta) + bytesSize(r.Key) + bytesSize(r.Value) + varintSize(int64(len(r.Headers)))
+	for i := range r.Headers {
+		n += varintSize(int64(len(r.Headers[i].Key))) + len(r.Headers[i].Key) + bytesSize(r.Headers[i].Value)
+	}
+	return n
+}
+
+// bytesSize is what appendBytes appends.
+func bytesSize(b []byte) int {
+	if b == nil {
+		return 1
+	}
+	return varintSize(int64(len(b))) + len(b)
+}
+
+// varintSize is what binary.AppendVarint appends.
+func varintSize(v int64) int {
+	zigzag := uint64(v)<<1 ^ uint64(v>>63)
+	return (bits.Len64(zigzag|1) + 6) / 7
 }
 
 func appendBytes(dst, b []byte) []byte {

@@ -307,8 +307,11 @@ func (c *consumer) settle(ctx context.Context) error {
 }
 
 func (c *consumer) settleFrames(ctx context.Context, frames []*settleFrame) *tubev1.ConsumeResults {
-	var ids []string
-	var set []queue.Settlement
+	n := 0
+	for _, f := range frames {
+		n += len(f.ids)
+	}
+	ids, set := make([]string, 0, n), make([]queue.Settlement, 0, n)
 	for _, f := range frames {
 		ids, set = append(ids, f.ids...), append(set, f.set...)
 	}

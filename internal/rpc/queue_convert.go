@@ -2,9 +2,9 @@ package rpc
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -35,8 +35,10 @@ func outgoing(m *tubev1.OutgoingMessage, field string, now time.Time) (queue.Out
 		return queue.Outgoing{}, badField(field+".headers", "%d, %d are allowed", n, maxHeaders)
 	}
 	out := queue.Outgoing{Key: m.Key, KeyNull: m.Key == nil, Value: m.Value, ID: m.Id}
-	for _, k := range slices.Sorted(maps.Keys(m.Headers)) {
-		out.Headers = append(out.Headers, queue.Header{Key: k, Value: []byte(m.Headers[k])})
+	if len(m.Headers) > 0 { // most have none
+		for _, k := range slices.Sorted(maps.Keys(m.Headers)) {
+			out.Headers = append(out.Headers, queue.Header{Key: k, Value: []byte(m.Headers[k])})
+		}
 	}
 	for _, h := range m.RawHeaders {
 		out.Headers = append(out.Headers, queue.Header{Key: h.GetName(), Value: h.GetValue()})
@@ -137,29 +139,45 @@ func named(name, field string) error {
 	return nil
 }
 
+// toMessages makes all of an answer's messages at once. Times that are the same are
+// one object, as they are only read.
 func toMessages(ds []queue.Delivery) []*tubev1.QueueMessage {
-	out := make([]*tubev1.QueueMessage, len(ds))
+	out, all := make([]*tubev1.QueueMessage, len(ds)), make([]tubev1.QueueMessage, len(ds))
+	var sent, until stamps
 	for i := range ds {
-		out[i] = toMessage(&ds[i])
+		out[i] = &all[i]
+		toMessage(&all[i], &ds[i], &sent, &until)
 	}
 	return out
 }
 
-func toMessage(d *queue.Delivery) *tubev1.QueueMessage {
-	m := &tubev1.QueueMessage{
-		Id: idOf(d.ID, queue.Place{Partition: d.Lease.Partition, Offset: d.Lease.Offset}), Value: d.Value, Key: d.Key, Topic: d.Topic, Partition: int32(d.Lease.Partition), Offset: int64(d.Lease.Offset),
-		Attempt: int32(d.Lease.Attempt), Time: timestamppb.New(time.UnixMilli(d.TimestampMillis)),
+// stamps makes timestamps, of equal times in a row one.
+type stamps struct {
+	millis int64
+	last   *timestamppb.Timestamp
+}
+
+func (s *stamps) of(millis int64) *timestamppb.Timestamp {
+	if s.last == nil || s.millis != millis {
+		s.millis, s.last = millis, timestamppb.New(time.UnixMilli(millis))
 	}
+	return s.last
+}
+
+func toMessage(m *tubev1.QueueMessage, d *queue.Delivery, sent, until *stamps) {
+	m.Id = idOf(d.ID, queue.Place{Partition: d.Lease.Partition, Offset: d.Lease.Offset})
+	m.Value, m.Key, m.Topic = d.Value, d.Key, d.Topic
+	m.Partition, m.Offset, m.Attempt = int32(d.Lease.Partition), int64(d.Lease.Offset), int32(d.Lease.Attempt)
+	m.Time = sent.of(d.TimestampMillis)
 	if d.KeyNull {
 		m.Key = nil
 	} else if m.Key == nil {
 		m.Key = []byte{}
 	}
 	if d.UntilMillis != 0 {
-		m.LeaseId, m.LeaseUntil = d.Lease.String(), timestamppb.New(time.UnixMilli(d.UntilMillis))
+		m.LeaseId, m.LeaseUntil = d.Lease.String(), until.of(d.UntilMillis)
 	}
 	m.Headers, m.RawHeaders = toHeaders(d.Headers)
-	return m
 }
 
 // toHeaders tells headers as a map, and those that a map of text does not tell wholly
@@ -252,7 +270,7 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-func fieldAt(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
+func fieldAt(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
 
 // idOf is a message's id; of one that was given none its place, which is as unique
 // and costs nothing.

@@ -116,11 +116,12 @@ func sending(r *tubev1.SendRequest, prefix string, now time.Time) ([]queue.Outgo
 }
 
 func (s *queueService) sent(topic string, sent []queue.Sent) *tubev1.SendResponse {
-	out := &tubev1.SendResponse{Results: make([]*tubev1.SendResult, len(sent))}
+	out, all := &tubev1.SendResponse{Results: make([]*tubev1.SendResult, len(sent))}, make([]tubev1.SendResult, len(sent))
 	for i, x := range sent {
-		out.Results[i] = &tubev1.SendResult{
-			Topic: topic, Partition: int32(x.Partition), Offset: int64(x.Offset), Id: idOf(x.ID, queue.Place{Partition: x.Partition, Offset: x.Offset}), Duplicate: x.Duplicate, Error: itemError(s.log, x.Err),
-		}
+		r := &all[i]
+		r.Topic, r.Partition, r.Offset, r.Duplicate = topic, int32(x.Partition), int64(x.Offset), x.Duplicate
+		r.Id, r.Error = idOf(x.ID, queue.Place{Partition: x.Partition, Offset: x.Offset}), itemError(s.log, x.Err)
+		out.Results[i] = r
 	}
 	return out
 }
@@ -294,7 +295,7 @@ func (s *queueService) settle(ctx context.Context, group string, ids []string, s
 
 // settleRead settles the leases that have no error yet, and puts theirs into errs.
 func settleRead(ctx context.Context, q Queues, group string, read []queue.Lease, set []queue.Settlement, errs []error) error {
-	var good []queue.Settlement
+	good := make([]queue.Settlement, 0, len(set))
 	for i := range set {
 		if errs[i] == nil {
 			set[i].Lease = read[i]

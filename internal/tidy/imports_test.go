@@ -63,7 +63,8 @@ var mayImport = map[string]string{
 	"proto/tube/v1":               "",
 	"proto/tube/v1/tubev1connect": "proto/tube/v1",
 	"cmd/tube":                    "internal/cli",
-	"bench":                       "",
+	"bench":                       "proto/tube/v1 proto/tube/v1/tubev1connect",
+	"bench/peers":                 "", // a module of its own: brokers to compare with
 	"bench/cmd/tubebench":         "bench",
 	"internal/tidy":               "",
 }
