@@ -41,7 +41,7 @@ func (p *Producer) queue(x *pending) {
 	}
 	q.waiting = append(q.waiting, x)
 	q.bytes += x.size
-	enough := len(q.waiting) >= p.cfg.batchCount || q.bytes >= p.cfg.batchBytes
+	enough := p.enough(q)
 	if enough {
 		q.hurry()
 	}
@@ -50,6 +50,11 @@ func (p *Producer) queue(x *pending) {
 		q.senders++
 		p.sending.Go(func() { p.send(q) })
 	}
+}
+
+// enough waits for a whole batch. The caller holds mu.
+func (p *Producer) enough(q *topicQueue) bool {
+	return len(q.waiting) >= p.cfg.batchCount || q.bytes >= p.cfg.batchBytes
 }
 
 // send sends what waits of a topic, batch after batch, until nothing does.
@@ -70,7 +75,14 @@ func (p *Producer) send(q *topicQueue) {
 	}
 }
 
+// lingerFor waits for more to go with what waits, unless it is a batch already.
 func (p *Producer) lingerFor(q *topicQueue) {
+	p.mu.Lock()
+	enough := p.enough(q)
+	p.mu.Unlock()
+	if enough {
+		return
+	}
 	t := time.NewTimer(p.cfg.linger)
 	defer t.Stop()
 	select {

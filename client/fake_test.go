@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -34,12 +35,14 @@ type entry struct {
 	verdicts []string // what was said of it, in order
 }
 
-// fake is a server with one topic, "orders", of one partition, and one group, "billing".
+// fake is a server with topics of one partition, and at first one group, "billing" on
+// "orders". A topic has one group.
 type fake struct {
 	tubev1connect.UnimplementedQueueServiceHandler
 	tubev1connect.UnimplementedQueueAdminServiceHandler
-	t   *testing.T
-	url []string // two doors of the same fake
+	t      testing.TB
+	url    []string // two doors of the same fake
+	closes []func()
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed at every change
@@ -65,20 +68,52 @@ type fake struct {
 	answers  chan *tubev1.ConsumeAnswer
 }
 
+type writerKey struct{}
+
+// TestMain gives the examples a server: the one at TEST_TUBE_HTTP, or the fake.
+func TestMain(m *testing.M) {
+	at := os.Getenv("TEST_TUBE_HTTP")
+	if at == "" {
+		f := startFake(nil)
+		defer f.close()
+		at = f.url[0]
+	}
+	if err := os.Setenv("TUBE_HTTP", at); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
+
 func newFake(t *testing.T) *fake {
+	f := startFake(t)
+	t.Cleanup(f.close)
+	return f
+}
+
+func (f *fake) close() {
+	f.breakStreams()
+	for _, c := range f.closes {
+		c()
+	}
+}
+
+// startFake starts one; t may be nil.
+func startFake(t testing.TB) *fake {
 	f := &fake{t: t, changed: make(chan struct{}), length: 30 * time.Second, sessions: map[int]context.CancelFunc{}, groups: map[string]string{"billing": "orders"},
 		inquire: make(chan *tubev1.ConsumeInquiry, 10), answers: make(chan *tubev1.ConsumeAnswer, 10)}
 	mux := http.NewServeMux()
 	mux.Handle(tubev1connect.NewQueueServiceHandler(f))
 	mux.Handle(tubev1connect.NewQueueAdminServiceHandler(f))
 	for range 2 {
-		s := httptest.NewUnstartedServer(mux)
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), writerKey{}, http.NewResponseController(w))))
+		}))
 		s.Config.Protocols = new(http.Protocols)
 		s.Config.Protocols.SetHTTP1(true)
 		s.Config.Protocols.SetUnencryptedHTTP2(true)
 		s.Start()
 		f.url = append(f.url, s.URL)
-		t.Cleanup(func() { f.breakStreams(); s.CloseClientConnections(); s.Close() })
+		f.closes = append(f.closes, s.CloseClientConnections, s.Close)
 	}
 	return f
 }
@@ -114,6 +149,12 @@ func (f *fake) await(what string, holds func() bool) {
 	}
 }
 
+func (f *fake) topic(group string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.groups[group]
+}
+
 func (f *fake) states() (out []string) {
 	for _, e := range f.entries {
 		out = append(out, fmt.Sprintf("%s %v", e.state, e.verdicts))
@@ -126,23 +167,23 @@ func (f *fake) put(n int) {
 	f.change(func() {
 		for range n {
 			i := len(f.entries)
-			f.store(&tubev1.OutgoingMessage{Value: fmt.Append(nil, i), Id: fmt.Sprint("m", i)})
+			f.store("orders", &tubev1.OutgoingMessage{Value: fmt.Append(nil, i), Id: fmt.Sprint("m", i)})
 		}
 	})
 }
 
-func (f *fake) store(m *tubev1.OutgoingMessage) int {
+func (f *fake) store(topic string, m *tubev1.OutgoingMessage) int {
 	f.entries = append(f.entries, &entry{state: "ready", attempt: 1, m: &tubev1.QueueMessage{
-		Id: m.Id, Value: m.Value, Key: m.Key, Headers: m.Headers, RawHeaders: m.RawHeaders, Topic: "orders", Offset: int64(len(f.entries)), Time: timestamppb.New(time.Unix(1, 0)),
+		Id: m.Id, Value: m.Value, Key: m.Key, Headers: m.Headers, RawHeaders: m.RawHeaders, Topic: topic, Offset: int64(len(f.entries)), Time: timestamppb.New(time.Unix(1, 0)),
 	}})
 	return len(f.entries) - 1
 }
 
 // hand hands out up to n messages. The caller holds mu.
-func (f *fake) hand(n, session int) (out []*tubev1.QueueMessage) {
+func (f *fake) hand(group string, n, session int) (out []*tubev1.QueueMessage) {
 	leased := 0
 	for _, e := range f.entries {
-		if e.state == "ready" && len(out) < n && !e.due.After(time.Now()) {
+		if e.m.Topic == f.groups[group] && e.state == "ready" && len(out) < n && !e.due.After(time.Now()) {
 			f.leases++
 			e.state, e.session, e.lease = "leased", session, fmt.Sprintf("l%d", f.leases)
 			if f.auto {
@@ -222,7 +263,7 @@ func (f *fake) Consume(ctx context.Context, s *connect.BidiStream[tubev1.Consume
 	if err != nil {
 		return err
 	}
-	if f.groups[first.GetStart().GetGroup()] == "" {
+	if f.topic(first.GetStart().GetGroup()) == "" {
 		return refusedBy(connect.CodeNotFound, tubev1.QueueErrorDetail_UNKNOWN_GROUP)
 	}
 	ctx, end := context.WithCancel(ctx)
@@ -236,12 +277,16 @@ func (f *fake) Consume(ctx context.Context, s *connect.BidiStream[tubev1.Consume
 	if err := send(&tubev1.ConsumeResponse{Down: &tubev1.ConsumeResponse_Started{Started: &tubev1.ConsumeStarted{ConsumerId: "c", Lease: durationpb.New(f.length)}}}); err != nil {
 		return err
 	}
-	up := make(chan error, 1)
+	up := make(chan struct{})
+	defer func() { // a handler must not read on when it has returned
+		_ = ctx.Value(writerKey{}).(*http.ResponseController).SetReadDeadline(time.Unix(1, 0))
+		<-up
+	}()
 	go func() {
+		defer close(up)
 		for {
 			m, err := s.Receive()
 			if err != nil {
-				up <- err
 				return
 			}
 			if c := m.GetCredit(); c != nil {
@@ -255,7 +300,7 @@ func (f *fake) Consume(ctx context.Context, s *connect.BidiStream[tubev1.Consume
 	}()
 	for {
 		f.mu.Lock()
-		got, changed := f.hand(int(credit), session), f.changed
+		got, changed := f.hand(first.GetStart().Group, int(credit), session), f.changed
 		credit -= int32(len(got))
 		f.mu.Unlock()
 		if len(got) > 0 {
@@ -311,14 +356,14 @@ func (f *fake) up(m *tubev1.ConsumeRequest) (r *tubev1.ConsumeResult) {
 }
 
 func (f *fake) Receive(ctx context.Context, req *connect.Request[tubev1.ReceiveRequest]) (*connect.Response[tubev1.ReceiveResponse], error) {
-	if f.groups[req.Msg.Group] == "" {
+	if f.topic(req.Msg.Group) == "" {
 		return nil, refusedBy(connect.CodeNotFound, tubev1.QueueErrorDetail_UNKNOWN_GROUP)
 	}
 	deadline := time.NewTimer(req.Msg.Wait.AsDuration())
 	defer deadline.Stop()
 	for {
 		f.mu.Lock()
-		got, changed := f.hand(int(req.Msg.MaxMessages), 0), f.changed
+		got, changed := f.hand(req.Msg.Group, int(req.Msg.MaxMessages), 0), f.changed
 		f.mu.Unlock()
 		if len(got) > 0 {
 			return connect.NewResponse(&tubev1.ReceiveResponse{Messages: got}), nil
@@ -391,16 +436,16 @@ func (f *fake) Send(_ context.Context, req *connect.Request[tubev1.SendRequest])
 			return connect.NewResponse(r), err
 		}
 	}
-	if req.Msg.Topic != "orders" {
+	if req.Msg.Topic == "nope" {
 		return nil, refusedBy(connect.CodeNotFound, tubev1.QueueErrorDetail_UNKNOWN_TOPIC)
 	}
 	out := &tubev1.SendResponse{}
 	f.change(func() {
 		for _, m := range req.Msg.Messages {
-			i := slices.IndexFunc(f.entries, func(e *entry) bool { return e.m.Id == m.Id })
-			r := &tubev1.SendResult{Topic: "orders", Id: m.Id, Duplicate: i >= 0}
+			i := slices.IndexFunc(f.entries, func(e *entry) bool { return e.m.Id == m.Id && e.m.Topic == req.Msg.Topic })
+			r := &tubev1.SendResult{Topic: req.Msg.Topic, Id: m.Id, Duplicate: i >= 0}
 			if i < 0 {
-				i = f.store(m)
+				i = f.store(req.Msg.Topic, m)
 			}
 			r.Offset = int64(i)
 			out.Results = append(out.Results, r)
@@ -410,7 +455,7 @@ func (f *fake) Send(_ context.Context, req *connect.Request[tubev1.SendRequest])
 }
 
 func (f *fake) CreateGroup(_ context.Context, req *connect.Request[tubev1.CreateGroupRequest]) (*connect.Response[tubev1.CreateGroupResponse], error) {
-	if f.groups[req.Msg.Group] != "" {
+	if f.topic(req.Msg.Group) != "" {
 		return nil, refusedBy(connect.CodeAlreadyExists, tubev1.QueueErrorDetail_GROUP_EXISTS)
 	}
 	f.change(func() { f.groups[req.Msg.Group], f.created = req.Msg.Topic, req.Msg })
@@ -418,7 +463,7 @@ func (f *fake) CreateGroup(_ context.Context, req *connect.Request[tubev1.Create
 }
 
 func (f *fake) GetGroup(_ context.Context, req *connect.Request[tubev1.GetGroupRequest]) (*connect.Response[tubev1.GetGroupResponse], error) {
-	topic := f.groups[req.Msg.Group]
+	topic := f.topic(req.Msg.Group)
 	if topic == "" {
 		return nil, refusedBy(connect.CodeNotFound, tubev1.QueueErrorDetail_UNKNOWN_GROUP)
 	}

@@ -163,7 +163,7 @@ func TestABrokenStreamRepeatsNoHandler(t *testing.T) {
 	var calls atomic.Int32
 	hold := make(chan struct{})
 	stop := f.running(func(context.Context, *Message) error {
-		calls.Add(1)
+		f.change(func() { calls.Add(1) })
 		<-hold
 		return nil
 	})
@@ -196,7 +196,10 @@ func TestAnUnansweredConfirmationIsSaidAgain(t *testing.T) {
 	f.ignore = true
 	f.put(1)
 	var calls atomic.Int32
-	stop := f.running(func(context.Context, *Message) error { calls.Add(1); return nil })
+	stop := f.running(func(context.Context, *Message) error {
+		f.change(func() { calls.Add(1) })
+		return nil
+	})
 	f.await("handled", func() bool { return calls.Load() == 1 })
 	f.inquire <- &tubev1.ConsumeInquiry{Inquiry: 7, LeaseIds: []string{"l1"}}
 	// Handled and not confirmed is done; the handler may have ended a moment before.
