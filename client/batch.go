@@ -184,10 +184,11 @@ func (p *Producer) attempt(topic string, batch []*pending) (again []*pending) {
 			p.answer(x, Result{}, err)
 		}
 	}
-	p.free(answered)
+	p.free(answered) // first: a callback may send
 	for i, x := range answered {
 		x.done(results[i], nil)
 	}
+	p.returned(len(answered))
 	return again
 }
 
@@ -218,6 +219,7 @@ func (p *Producer) refused(topic string, batch []*pending, err error) (again []*
 func (p *Producer) answer(x *pending, r Result, err error) {
 	p.free([]*pending{x})
 	x.done(r, err)
+	p.returned(1)
 }
 
 // free gives the room of messages back.
@@ -228,6 +230,19 @@ func (p *Producer) free(batch []*pending) {
 		p.count--
 		p.bytes -= x.size
 	}
+	p.changed()
+}
+
+// returned notes that n callbacks have.
+func (p *Producer) returned(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open -= n
+	p.changed()
+}
+
+// changed wakes who waits for room or for answers. The caller holds mu.
+func (p *Producer) changed() {
 	close(p.room)
 	p.room = make(chan struct{})
 }

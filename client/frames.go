@@ -28,6 +28,7 @@ func (s *session) frames(now time.Time) (out []*tubev1.ConsumeRequest, again tim
 	}
 	r.answers = nil
 	if !now.Before(s.extends) {
+		r.forget(now)
 		out = append(out, s.extensions(now)...)
 		s.extends = now.Add(r.lease / 3)
 	}

@@ -33,6 +33,7 @@ type job struct {
 	verdict verdict   // with told
 	sent    bool      // told on the present stream, and not answered
 	notYet  time.Time // told again from then on
+	forget  time.Time // not zero: it cannot be told any more, and is remembered until then
 }
 
 func (j *job) queue() *QueueGroup { return j.r.q }
@@ -107,7 +108,10 @@ func (j *job) adopt(lease string, until time.Time) {
 		j.r.leases[lease] = j
 	}
 	if j.state == told && !j.sent {
-		j.notYet = time.Time{}
+		if j.notYet = (time.Time{}); !j.forget.IsZero() {
+			j.forget = time.Time{}
+			j.r.settle = append(j.r.settle, j)
+		}
 		signal(j.r.wake)
 	}
 }

@@ -85,9 +85,10 @@ type Producer struct {
 
 	mu     sync.Mutex
 	topics map[string]*topicQueue // those with messages; guarded by mu
-	count  int                    // messages taken and not answered; guarded by mu
+	count  int                    // messages that have room in the buffer; guarded by mu
 	bytes  int                    // of them; guarded by mu
-	room   chan struct{}          // closed when some were answered; guarded by mu
+	open   int                    // messages whose callback has not returned; guarded by mu
+	room   chan struct{}          // closed when there is more room, or fewer are open; guarded by mu
 	closed bool                   // guarded by mu
 }
 
@@ -177,7 +178,7 @@ func (p *Producer) admit(ctx context.Context, x *pending) error {
 			return ErrClosed
 		}
 		if p.count == 0 || p.count < p.cfg.bufferCount && p.bytes+x.size <= p.cfg.bufferBytes {
-			p.count, p.bytes = p.count+1, p.bytes+x.size
+			p.count, p.bytes, p.open = p.count+1, p.bytes+x.size, p.open+1
 			p.queue(x)
 			p.mu.Unlock()
 			return nil
@@ -192,7 +193,8 @@ func (p *Producer) admit(ctx context.Context, x *pending) error {
 	}
 }
 
-// Flush waits until all that was given so far has its answer, or ctx ends.
+// Flush waits until all that was given so far has its answer and callbacks have
+// returned, or ctx ends.
 func (p *Producer) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	for _, q := range p.topics {
@@ -201,7 +203,7 @@ func (p *Producer) Flush(ctx context.Context) error {
 	p.mu.Unlock()
 	for {
 		p.mu.Lock()
-		left, room := p.count, p.room
+		left, room := p.open, p.room
 		p.mu.Unlock()
 		if left == 0 {
 			return nil

@@ -274,10 +274,15 @@ func (q *QueueGroup) ready(ctx context.Context) error {
 
 func (q *QueueGroup) createGroup(ctx context.Context) error {
 	req := &tubev1.CreateGroupRequest{Group: q.group, Topic: q.cfg.topic, Settings: q.cfg.create.wire(), From: q.cfg.create.From.at}
-	_, err := ask(ctx, q.servers, "create group "+q.group, func(ctx context.Context, s *server) (*connect.Response[tubev1.CreateGroupResponse], error) {
-		return s.admin.CreateGroup(ctx, connect.NewRequest(req))
-	})
-	return err
+	for wait, until := (backoff{}), time.Now().Add(newGroup); ; {
+		_, err := ask(ctx, q.servers, "create group "+q.group, func(ctx context.Context, s *server) (*connect.Response[tubev1.CreateGroupResponse], error) {
+			return s.admin.CreateGroup(ctx, connect.NewRequest(req))
+		})
+		// It was made, and has not begun everywhere: asked again, it exists.
+		if !errors.Is(err, ErrUnknownGroup) || time.Now().After(until) || wait.sleep(ctx) != nil {
+			return err
+		}
+	}
 }
 
 func (q *QueueGroup) checkTopic(ctx context.Context) error {

@@ -189,6 +189,7 @@ func (r *run) stop() {
 		r.decide(j, verdict{kind: released})
 	}
 	r.ready = stay
+	r.forget(time.Now())
 	signal(r.wake)
 }
 

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	tubev1 "github.com/tube-mq/tube/proto/tube/v1"
 )
@@ -214,6 +217,45 @@ func TestAnUnansweredConfirmationIsSaidAgain(t *testing.T) {
 	}
 	if calls.Load() != 1 {
 		t.Errorf("%d calls", calls.Load())
+	}
+}
+
+// A confirmation may be refused as the message was handed out again, to us, and that may
+// arrive after the refusal: it is confirmed with its new lease, not handled again.
+func TestALateConfirmationIsRemembered(t *testing.T) {
+	r := &run{q: &QueueGroup{cfg: queueConfig{concurrency: 1}}, log: slog.New(slog.DiscardHandler), held: map[place]*job{}, leases: map[string]*job{}, wake: make(chan struct{}, 1), idle: make(chan struct{}, 1)}
+	calls := make(chan struct{}, 10)
+	r.handler = func(context.Context, *Message) error { calls <- struct{}{}; return nil }
+	m := func(lease string) *tubev1.QueueMessage {
+		return &tubev1.QueueMessage{Topic: "a", LeaseId: lease, Attempt: 1, Time: timestamppb.New(time.Unix(1, 0))}
+	}
+	r.take(m("old"), time.Now())
+	<-calls
+	<-r.idle // handled
+	s := &session{r: r, pending: map[uint64]request{}, extends: time.Now().Add(time.Hour)}
+	again := time.Now().Add(time.Hour)
+	r.mu.Lock()
+	first := s.verdicts(time.Now(), &again)
+	r.mu.Unlock()
+	refused := []*tubev1.LeaseResult{{LeaseId: "old", Error: &tubev1.ItemError{Code: "failed_precondition", Reason: tubev1.QueueErrorDetail_LEASE_EXPIRED}}}
+	s.answered(&tubev1.ConsumeResult{Seq: first[0].Seq, Errors: refused})
+	r.take(m("new"), time.Now())
+	r.mu.Lock()
+	second := s.verdicts(time.Now(), &again)
+	r.mu.Unlock()
+	if len(second) != 1 || fmt.Sprint(second[0].GetAcknowledge().GetLeaseIds()) != "[new]" || len(calls) != 0 {
+		t.Fatalf("%v, %d more calls", second, len(calls))
+	}
+	// Nobody hands it out again: it is forgotten.
+	refused[0].LeaseId = "new"
+	s.answered(&tubev1.ConsumeResult{Seq: second[0].Seq, Errors: refused})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.forget(time.Now()); len(r.held) != 1 {
+		t.Error("forgotten at once")
+	}
+	if r.forget(time.Now().Add(time.Minute)); len(r.held)+len(r.leases)+r.told != 0 {
+		t.Errorf("%v, %v, %d", r.held, r.leases, r.told)
 	}
 }
 

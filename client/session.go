@@ -192,7 +192,25 @@ func (r *run) settled(j *job, lease string, err error) {
 		r.settle = append(r.settle, j)
 	default:
 		r.log.Warn("it came too late: the message may be handled again", "err", err)
+		if errors.Is(err, ErrLeaseExpired) && j.verdict.kind == acked && !r.stopping {
+			// It was handed out again, maybe to us: that may arrive after this.
+			j.sent, j.forget = false, time.Now().Add(remembered)
+			return
+		}
 		r.drop(j)
+	}
+}
+
+// remembered is how long a message stays known that was handled and whose confirmation
+// came too late. If it comes again to us it is confirmed, not handled.
+const remembered = 10 * time.Second
+
+// forget drops what was remembered long enough. The caller holds mu.
+func (r *run) forget(now time.Time) {
+	for _, j := range r.held {
+		if !j.forget.IsZero() && (r.stopping || now.After(j.forget)) {
+			r.drop(j)
+		}
 	}
 }
 
