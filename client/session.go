@@ -37,6 +37,13 @@ type request struct {
 	at     time.Time
 }
 
+func (r request) verb(j *job) string {
+	if r.extend {
+		return "extend"
+	}
+	return j.verdict.verb()
+}
+
 // session runs one stream until it ends. nil: it was ended in an orderly manner.
 func (r *run) session(srv *server) error {
 	ctx, cancel := context.WithCancel(r.streams)
@@ -167,10 +174,14 @@ func (s *session) answered(x *tubev1.ConsumeResult) {
 		bad[e.LeaseId] = e.Error
 	}
 	for i, j := range req.jobs {
+		var err error
+		if e := bad[req.leases[i]]; e != nil {
+			err = itemFailure(req.verb(j)+" "+j.m.String(), e)
+		}
 		if req.extend {
-			r.extended(j, req, req.leases[i], itemFailure("extend "+j.m.String(), bad[req.leases[i]]))
+			r.extended(j, req, req.leases[i], err)
 		} else {
-			r.settled(j, req.leases[i], itemFailure(j.verdict.verb()+" "+j.m.String(), bad[req.leases[i]]))
+			r.settled(j, req.leases[i], err)
 		}
 	}
 	signal(r.wake)
