@@ -59,11 +59,14 @@ func TestRepeatsKeepOrderAndIDs(t *testing.T) {
 				}
 			})
 			return nil, connect.NewError(connect.CodeUnavailable, errors.New("connection reset"))
-		case 4: // nothing of it
+		case 4: // stored, and it is not known
 			out := &tubev1.SendResponse{}
-			for range req.Messages {
-				out.Results = append(out.Results, &tubev1.SendResult{Error: &tubev1.ItemError{Code: "unavailable", Reason: tubev1.QueueErrorDetail_UNAVAILABLE}})
-			}
+			f.change(func() {
+				for _, m := range req.Messages {
+					f.store("orders", m)
+					out.Results = append(out.Results, &tubev1.SendResult{Error: &tubev1.ItemError{Code: "unknown", Reason: tubev1.QueueErrorDetail_OUTCOME_UNKNOWN}})
+				}
+			})
 			return out, nil
 		}
 		return nil, nil
@@ -102,10 +105,15 @@ func TestRepeatsKeepOrderAndIDs(t *testing.T) {
 func TestOneBadMessageFailsAlone(t *testing.T) {
 	f := newFake(t)
 	hold := make(chan struct{})
+	var refusals, down atomic.Int32
 	f.onSend = func(req *tubev1.SendRequest) (*tubev1.SendResponse, error) {
 		<-hold
+		if refusals.Load() == 1 && down.Add(1) == 1 { // the first half of those that go with it
+			return nil, refusedBy(connect.CodeUnavailable, tubev1.QueueErrorDetail_UNAVAILABLE)
+		}
 		for _, m := range req.Messages {
 			if string(m.Value) == "bad" {
+				refusals.Add(1)
 				return nil, refusedBy(connect.CodeInvalidArgument, tubev1.QueueErrorDetail_MESSAGE_TOO_LARGE)
 			}
 		}
@@ -136,8 +144,10 @@ func TestOneBadMessageFailsAlone(t *testing.T) {
 	if n != 1 || len(errs) != 20 || len(f.values()) != 19 {
 		t.Errorf("%d failed of %d, %d stored", n, len(errs), len(f.values()))
 	}
-	if got := f.values(); got[12] != "12" || got[13] != "14" {
-		t.Errorf("%v", got)
+	for i, v := range f.values() { // in order
+		if want := fmt.Sprint(i + i/13); v != want {
+			t.Errorf("at %d is %s, not %s", i, v, want)
+		}
 	}
 	if _, err := p.Send(t.Context(), &Outgoing{Topic: "nope", Value: []byte("x")}); !errors.Is(err, ErrUnknownTopic) || Retriable(err) {
 		t.Errorf("%v", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -86,6 +87,11 @@ func runUntil(t *testing.T, q *tube.QueueGroup, within time.Duration, condition 
 		t.Errorf("Run: %v", err)
 	}
 }
+
+// testWriter writes what a client logs into the test's own log.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(b []byte) (int, error) { w.t.Log(string(b)); return len(b), nil }
 
 // progress of group billing.
 func (n *node) progress() (*tubev1.QueueProgress, error) {
@@ -301,7 +307,7 @@ func TestGoClientShutsDownInOrder(t *testing.T) {
 	}
 	settings := tube.GroupSettings{Lease: 10 * time.Minute, From: tube.Start()}
 	var c calls
-	q := goQueue(t, n, settings, tube.Concurrency(3), tube.Prefetch(20))
+	q := goQueue(t, n, settings, tube.Concurrency(3), tube.Prefetch(20), tube.Logger(slog.New(slog.NewTextHandler(testWriter{t}, nil))))
 	ctx, cancel := context.WithCancel(t.Context())
 	hold := make(chan struct{})
 	ended := make(chan error, 1)
@@ -309,8 +315,8 @@ func TestGoClientShutsDownInOrder(t *testing.T) {
 		ended <- q.Run(ctx, func(_ context.Context, m *tube.Message) error { c.note(m); <-hold; return nil })
 	}()
 	eventually(t, 20*time.Second, func() error {
-		if p, err := n.progress(); err != nil || p.InFlight != 23 {
-			return fmt.Errorf("%v, %v", p, err)
+		if p, err := n.progress(); err != nil || p.InFlight != 23 || c.messages() != 3 {
+			return fmt.Errorf("%v, %v, %d handlers", p, err, c.messages())
 		}
 		return nil
 	})

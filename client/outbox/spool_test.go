@@ -258,7 +258,11 @@ func TestPutsShareASync(t *testing.T) {
 		})
 	}
 	<-first
-	poll(t, func() bool { return s.Bytes() >= 50*(headerSize+10) }) // all are written, one syncs
+	one, err := encode(&tube.Outgoing{Topic: "a"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	poll(t, func() bool { return s.Bytes() == int64(50*(headerSize+len(one))) }) // all are written, one syncs
 	s.mu.Lock()
 	if s.durable != 0 {
 		t.Error("durable before the sync")
