@@ -57,6 +57,11 @@ var mayImport = map[string]string{
 	"internal/node": "internal/record internal/queue internal/filter internal/vfs internal/wal internal/commitlog internal/meta internal/meta/metapb internal/group internal/replica internal/broker internal/master internal/kafka internal/rpc internal/config internal/metrics internal/peer proto/tube/v1 proto/tube/v1/tubev1connect proto/tube/peer/v1 proto/tube/peer/v1/peerv1connect internal/courier",
 	"internal/cli":  "internal/config internal/node internal/record internal/vfs internal/wal internal/commitlog internal/replica internal/meta proto/tube/v1 proto/tube/v1/tubev1connect bench",
 
+	// The public API: nothing internal.
+	"client":          "proto/tube/v1 proto/tube/v1/tubev1connect",
+	"client/outbox":   "client proto/tube/v1",
+	"client/ordering": "client",
+
 	"proto/tube/peer/v1":               "proto/tube/v1",
 	"proto/tube/peer/v1/peerv1connect": "proto/tube/peer/v1",
 
