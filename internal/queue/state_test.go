@@ -246,7 +246,7 @@ func TestClockDoesNotJump(t *testing.T) {
 	if off := last - start - running.Milliseconds(); off < 499 || off > 501 {
 		t.Errorf("after hours it is off by %d ms, not by 500 as the wall clock", off)
 	}
-	c.AtLeast(last + 1000)
+	c.AtLeast(last+1000, start+running.Milliseconds(), running)
 	if now := step(0, 0); now < last+1000 {
 		t.Errorf("it is behind what others were told")
 	}
