@@ -519,3 +519,39 @@ func TestIdleGroupsCostNothing(t *testing.T) {
 		}
 	}
 }
+
+// Two groups of a topic have the same offsets, and give leases with the same nonces.
+func TestALeaseOfOneGroupSettlesNothingInAnother(t *testing.T) {
+	q := withQueue(start(t, t.TempDir(), testTopic(nil)), nil)
+	defer q.stop()
+	const other = testGroup + 1
+	q.spec.LastID = other
+	q.spec.Groups = append(q.spec.Groups, QueueGroup{ID: other, Name: "audit", Settings: queueSettings(nil)})
+	q.tell()
+	q.send("a", "b")
+	take := func(id queue.GroupID) []queue.Delivery {
+		got, err := q.QueueReceive(t.Context(), id, q.topic.ID, queue.Receiving{Member: member("x"), Max: 1})
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		return got
+	}
+	first := take(testGroup)
+	never := first[0].Lease // of a message that was not handed out to anybody
+	never.Offset, never.Nonce = 1, never.Nonce+1
+	held := take(other)
+	for _, l := range []queue.Lease{first[0].Lease, {Offset: 1, Attempt: 1, Nonce: 7}} {
+		for _, v := range []queue.Verdict{queue.Acknowledge, queue.Nack, queue.Dead, queue.Release, queue.Extend} {
+			if errs := q.partition().QueueSettle(t.Context(), other, []queue.Settlement{{Lease: l, Verdict: v}}); !errors.Is(errs[0], queue.ErrLeaseUnknown) {
+				t.Errorf("verdict %d on lease %s: %v, want unknown", v, l, errs[0])
+			}
+		}
+	}
+	if errs := q.partition().QueueSettle(t.Context(), testGroup, []queue.Settlement{{Lease: never, Verdict: queue.Acknowledge}}); !errors.Is(errs[0], queue.ErrLeaseUnknown) {
+		t.Errorf("a lease that was not given yet is acknowledged with %v", errs[0])
+	}
+	q.ack(first...)
+	if errs := q.partition().QueueSettle(t.Context(), other, []queue.Settlement{{Lease: held[0].Lease, Verdict: queue.Nack, Delay: 0}}); errs[0] != nil {
+		t.Errorf("the other group's own lease: %v", errs[0])
+	}
+}

@@ -330,7 +330,7 @@ func (p *Partition) QueueFind(ctx context.Context, id string) ([]record.Offset, 
 			chunk.Release()
 		}
 		for len(all) > 0 {
-			batch, rest, err := decode(all, p.broker.limits)
+			batch, rest, err := decode(all, p.id.Partition, p.broker.limits)
 			if err != nil {
 				return found, p.readError(err)
 			}

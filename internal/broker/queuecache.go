@@ -124,7 +124,7 @@ func (s messages) Message(o record.Offset) (*queue.Message, error) {
 		chunk.Release()
 	}
 	for len(all) > 0 {
-		b, rest, err := decode(all, s.p.broker.limits)
+		b, rest, err := decode(all, s.p.id.Partition, s.p.broker.limits)
 		if err != nil {
 			return nil, s.p.readError(err)
 		}
@@ -140,8 +140,8 @@ func (s messages) Message(o record.Offset) (*queue.Message, error) {
 	return m, nil
 }
 
-// decode takes the first batch off b.
-func decode(b []byte, lim record.Limits) (*cachedBatch, []byte, error) {
+// decode takes the first batch of a partition off b.
+func decode(b []byte, p record.Partition, lim record.Limits) (*cachedBatch, []byte, error) {
 	h, err := record.ParseHeader(b)
 	if err != nil {
 		return nil, nil, err
@@ -151,7 +151,7 @@ func decode(b []byte, lim record.Limits) (*cachedBatch, []byte, error) {
 	}
 	c := &cachedBatch{base: h.BaseOffset, messages: make([]queue.Message, 0, h.Count), bytes: h.SizeBytes()}
 	err = record.Each(b[:h.SizeBytes()], lim, func(r record.Record) bool {
-		m := queue.Message{Offset: r.Offset, TimestampMillis: r.Timestamp, Key: r.Key, KeyNull: r.Key == nil, Value: r.Value}
+		m := queue.Message{Partition: p, Offset: r.Offset, TimestampMillis: r.Timestamp, Key: r.Key, KeyNull: r.Key == nil, Value: r.Value}
 		if len(r.Headers) > 0 {
 			m.Headers = make([]queue.Header, len(r.Headers))
 			for i, x := range r.Headers {

@@ -51,7 +51,7 @@ func (g *queueGroup) complete(p *Partition, leases []queue.Lease, intend queue.O
 	now := g.q.nowMillis()
 	errs, refused := make([]error, len(leases)), false
 	for i, l := range leases {
-		if l.Partition != p.id.Partition {
+		if l.Partition != p.id.Partition || l.Cursor != queue.CursorOf(g.id, "") {
 			errs[i] = queue.ErrLeaseUnknown
 		} else {
 			_, errs[i] = d.Settle(now, queue.Settlement{Lease: l, Verdict: queue.Extend})

@@ -77,7 +77,7 @@ func (q *queues) nowMillis() int64 {
 func (q *queues) atLeast(millis int64) {
 	q.clockMu.Lock()
 	defer q.clockMu.Unlock()
-	q.clock.AtLeast(millis)
+	q.clock.AtLeast(millis, q.b.clock().UnixMilli(), q.b.running())
 }
 
 // goes runs f in the background, unless the broker is stopping.

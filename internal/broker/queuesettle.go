@@ -70,7 +70,7 @@ func (s *settling) one(now int64, i int, x queue.Settlement) error {
 	d := s.desks[x.Lease.Cursor]
 	if d == nil {
 		d = &settled{done: make(committing, 1)}
-		d.desk, d.err = s.g.cursorDesk(s.p, x.Lease.Cursor)
+		d.desk, d.err = s.g.cursorDesk(s.p, x.Lease)
 		s.desks[x.Lease.Cursor] = d
 	}
 	if d.err != nil {
@@ -83,13 +83,15 @@ func (s *settling) one(now int64, i int, x queue.Settlement) error {
 	return err
 }
 
-// cursorDesk finds the desk of the cursor that a lease bears.
-func (g *queueGroup) cursorDesk(p *Partition, cursor uint32) (*desk, error) {
-	if cursor == 0 {
+// cursorDesk finds the desk of the cursor that a lease bears. One that bears none is
+// the node's own word about a message of the group, which nobody need hold; clients
+// cannot say that.
+func (g *queueGroup) cursorDesk(p *Partition, l queue.Lease) (*desk, error) {
+	if l.Cursor == queue.CursorOf(g.id, "") || l.Cursor == 0 && l.Nonce == 0 {
 		return g.desk(p, "")
 	}
 	for k := range g.desks {
-		if k.partition == p.id.Partition && queue.CursorOf(k.member) == cursor {
+		if k.partition == p.id.Partition && queue.CursorOf(g.id, k.member) == l.Cursor {
 			return g.desk(p, k.member)
 		}
 	}
@@ -97,12 +99,12 @@ func (g *queueGroup) cursorDesk(p *Partition, cursor uint32) (*desk, error) {
 	members := p.machine.queues.Members(g.id)
 	p.machine.mu.Unlock()
 	for name := range members {
-		if queue.CursorOf(name) == cursor {
+		if queue.CursorOf(g.id, name) == l.Cursor {
 			return g.desk(p, name)
 		}
 	}
 	if err := p.serving(-1); err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w: its member's cursor is not there any more", queue.ErrLeaseUnknown)
+	return nil, fmt.Errorf("%w: it is of another group, or of a member that is not there any more", queue.ErrLeaseUnknown)
 }

@@ -15,7 +15,7 @@ func newQueueNack(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "nack GROUP LEASE...", Short: "Say that handling failed: the message comes again later", Args: atLeast(2), ValidArgsFunction: a.completeQueues,
 		Long:    "Say that handling failed. The message comes again after the group's back-off, or as --delay or --at says;\nthis counts as an attempt. With --dead it is set aside at once.",
-		Example: "  tube queue nack billing 0-42-1-9f3c --delay 5m --reason 'payment service is down'",
+		Example: "  tube queue nack billing 0-42-1-200000007-9c04f3aa --delay 5m --reason 'payment service is down'",
 		RunE: func(c *cobra.Command, args []string) error {
 			delay, at, err := when.read(a.now())
 			if err != nil {

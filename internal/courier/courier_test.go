@@ -306,6 +306,32 @@ func TestReceiveWaitsAtAllNodesAndReleasesWhatIsTooMuch(t *testing.T) {
 	})
 }
 
+// What is acknowledged by being handed out cannot be released: what is too much would be lost.
+func TestReceiveTakesNoMoreThanIsWantedWhereItIsDoneWithAtOnce(t *testing.T) {
+	for _, most := range []int{2, 7} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newTown(1, 2, 3)
+			w.image.QueueGroups["billing"].Settings.AutoAck = true
+			c := w.courier()
+			go func() {
+				time.Sleep(time.Second)
+				for _, n := range w.nodes {
+					n.put(8)
+				}
+			}()
+			got, err := c.Receive(t.Context(), queue.Receiving{Group: "billing", Max: most, MaxBytes: 1 << 20, Wait: time.Minute})
+			synctest.Wait()
+			left := 0
+			for _, n := range w.nodes {
+				left += len(n.stock)
+			}
+			if err != nil || len(got) == 0 || len(got) > most || len(got)+left != 24 {
+				t.Errorf("%d of up to %d received, %d left of 24, %v", len(got), most, left, err)
+			}
+		})
+	}
+}
+
 func TestReceiveEndsWhenItsTimeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(1, 2)

@@ -15,7 +15,7 @@ import (
 //
 // All nodes that lead partitions of the topic are asked at first for what is there,
 // then all at once to wait. The first that has something ends the others' waiting;
-// what they give all the same beyond r.Max is released.
+// what they give all the same beyond r.Max is released (but see awaitTrusting).
 func (c *Courier) Receive(ctx context.Context, r queue.Receiving) ([]queue.Delivery, error) {
 	until := time.Now().Add(r.Wait)
 	for {
@@ -56,7 +56,28 @@ func (c *Courier) takeOrWait(ctx context.Context, g *meta.QueueGroup, r queue.Re
 		return got, err
 	}
 	r.Wait = min(wait, round)
-	return c.await(ctx, g, r, ids)
+	if g.Settings.AutoAck {
+		return c.awaitTrusting(ctx, g, r, ids)
+	}
+	return c.await(ctx, g, r, ids, r.Max)
+}
+
+// trustRound is how long one node is waited for before the others are looked at.
+const trustRound = 100 * time.Millisecond
+
+// awaitTrusting waits for messages that are done with once they are handed out: as
+// none can be given back, all nodes together are asked for no more than is wanted.
+// If that is less than one of each, one after the other is.
+func (c *Courier) awaitTrusting(ctx context.Context, g *meta.QueueGroup, r queue.Receiving, ids []record.NodeID) ([]queue.Delivery, error) {
+	if share := r.Max / len(ids); share > 0 {
+		return c.await(ctx, g, r, ids, share)
+	}
+	n, err := c.cfg.Node(ids[0])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", queue.ErrUnavailable, err)
+	}
+	r.Wait = min(r.Wait, trustRound)
+	return c.receive(ctx, n, g, r)
 }
 
 // take asks one node after the other for what is there.
@@ -88,9 +109,8 @@ func (c *Courier) take(ctx context.Context, g *meta.QueueGroup, r queue.Receivin
 	return got, err
 }
 
-// await has all nodes wait at the same time, each for a part of what is wanted: at
-// least one message.
-func (c *Courier) await(ctx context.Context, g *meta.QueueGroup, r queue.Receiving, ids []record.NodeID) (got []queue.Delivery, err error) {
+// await has all nodes wait at the same time, each for up to share messages.
+func (c *Courier) await(ctx context.Context, g *meta.QueueGroup, r queue.Receiving, ids []record.NodeID, share int) (got []queue.Delivery, err error) {
 	type answer struct {
 		got []queue.Delivery
 		err error
@@ -103,6 +123,8 @@ func (c *Courier) await(ctx context.Context, g *meta.QueueGroup, r queue.Receivi
 	tokens := make([]uint64, len(ids))
 	nodes := make([]Node, len(ids))
 	asked := 0
+	most := r.Max
+	r.Max = share
 	for i, id := range ids {
 		n, nerr := c.cfg.Node(id)
 		if nerr != nil {
@@ -150,9 +172,9 @@ func (c *Courier) await(ctx context.Context, g *meta.QueueGroup, r queue.Receivi
 		c.release(g.Name, got)
 		return nil, ctx.Err()
 	}
-	if len(got) > r.Max {
-		c.release(g.Name, got[r.Max:])
-		got = got[:r.Max]
+	if len(got) > most {
+		c.release(g.Name, got[most:])
+		got = got[:most]
 	}
 	if len(got) > 0 {
 		err = nil

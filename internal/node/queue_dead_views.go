@@ -284,7 +284,7 @@ func pauseUntil(ctx context.Context, t time.Time) {
 	}
 }
 
-// finish makes the dead letters' group be done with one, whoever may hold it.
+// finish makes the dead letters' group be done with one, though nobody holds it.
 func (q queueViews) finish(ctx context.Context, d *deadList, at queue.Place) error {
 	errs, err := q.courier.Settle(ctx, d.keep.Name, []queue.Settlement{{Lease: queue.Lease{Partition: at.Partition, Offset: at.Offset, Attempt: 1}, Verdict: queue.Acknowledge}})
 	if err == nil {

@@ -71,7 +71,7 @@ func (s queueService) QueueBegin(ctx context.Context, req *connect.Request[peerv
 			return queue.ErrUnavailable // this node has not heard of it yet
 		}
 		if err := p.QueueReady(ctx, queue.GroupID(req.Msg.GetGroup())); err != nil {
-			return fmt.Errorf("%w: %w", queue.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", queue.ErrUnavailable, notBegun(err))
 		}
 		return nil
 	}()

@@ -112,9 +112,19 @@ func (l *localQueues) Receive(ctx context.Context, g *meta.QueueGroup, r queue.R
 		return nil, nil // it was told to stop
 	}
 	if err != nil {
-		err = queueError(err)
+		err = notBegun(queueError(err))
 	}
 	return got, err
+}
+
+// notBegun says of a group that the image has and the broker has not that it will:
+// the broker is told after the image has changed, and after a restart. Of one that was
+// deleted the courier hears when it looks for it again.
+func notBegun(err error) error {
+	if errors.Is(err, queue.ErrUnknownGroup) {
+		return fmt.Errorf("%w: this node has not begun with the group yet", queue.ErrUnavailable)
+	}
+	return err
 }
 
 // begin notes a call that waits; false: it has been told to stop already.
@@ -163,6 +173,9 @@ func (l *localQueues) Settle(ctx context.Context, g *meta.QueueGroup, of record.
 		return nil, err
 	}
 	errs := queueErrors(p.QueueSettle(ctx, g.ID, ss))
+	for i := range errs {
+		errs[i] = notBegun(errs[i])
+	}
 	if allUnavailable(errs) {
 		return nil, errs[0]
 	}

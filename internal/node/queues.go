@@ -188,7 +188,7 @@ func compile(topic *meta.Topic, g *meta.QueueGroup) (queue.Filter, error) {
 	name := topic.Name
 	return func(m *queue.Message) (bool, error) {
 		return f.Match(&filter.Message{
-			Key: m.Key, TimestampMillis: m.TimestampMillis, Size: m.SizeBytes(), Topic: name, Offset: int64(m.Offset),
+			Key: m.Key, TimestampMillis: m.TimestampMillis, Size: m.SizeBytes(), Topic: name, Partition: int32(m.Partition), Offset: int64(m.Offset),
 			Headers: func() map[string]string {
 				out := make(map[string]string, len(m.Headers))
 				for _, h := range m.Headers {

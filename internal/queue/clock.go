@@ -34,5 +34,10 @@ func (c *Clock) Now(wallMillis int64, running time.Duration) int64 {
 	return int64(c.millis)
 }
 
-// AtLeast moves the clock up to a time that was told to others.
-func (c *Clock) AtLeast(millis int64) { c.millis = max(c.millis, float64(millis)) }
+// AtLeast moves the clock up to a time that was told to others. It goes on to the
+// present first: the time since it was read last, added to what is up to date
+// already, would put it as much ahead.
+func (c *Clock) AtLeast(millis, wallMillis int64, running time.Duration) {
+	c.Now(wallMillis, running)
+	c.millis = max(c.millis, float64(millis))
+}

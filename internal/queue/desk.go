@@ -95,7 +95,7 @@ type Ask struct {
 type Taken struct {
 	Lease       Lease
 	Message     *Message
-	UntilMillis int64
+	UntilMillis int64 // 0: acknowledged by itself, there is no lease
 	// Alone: it is a suspect; its consumer gets nothing else until it is settled.
 	Alone bool
 }
@@ -511,7 +511,7 @@ func (d *Desk) wants(m *Message) bool {
 func (p *picking) give(k Candidate, m *Message) {
 	d := p.d
 	d.nonce++
-	t := Taken{Lease: Lease{d.cfg.Partition, k.Offset, k.Attempts + 1, d.nonce, CursorOf(d.cfg.Member)}, Message: m, UntilMillis: p.now}
+	t := Taken{Lease: Lease{d.cfg.Partition, k.Offset, k.Attempts + 1, d.nonce, CursorOf(d.cfg.Group, d.cfg.Member)}, Message: m}
 	d.rate.take(1)
 	size := m.SizeBytes()
 	d.bytes.take(float64(size))

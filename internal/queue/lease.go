@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
@@ -8,8 +9,8 @@ import (
 	"github.com/tube-mq/tube/internal/record"
 )
 
-// String is the lease's id as clients see it: partition, offset, attempt and nonce,
-// and of broadcast groups the cursor, so that any node can tell whom to ask.
+// String is the lease's id as clients see it: partition, offset, attempt, nonce and
+// cursor, so that any node can tell whom to ask, and a group a lease of another.
 func (l Lease) String() string {
 	b := make([]byte, 0, 64)
 	b = append(strconv.AppendInt(b, int64(l.Partition), 10), '-')
@@ -40,7 +41,7 @@ func ParseLease(id string) (Lease, error) {
 	o, err2 := strconv.ParseUint(parts[1], 10, 63)
 	a, err3 := strconv.ParseUint(parts[2], 10, 31)
 	nonce, err4 := strconv.ParseUint(parts[3], 16, 64)
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || nonce == 0 {
 		return bad()
 	}
 	l := Lease{record.Partition(p), record.Offset(o), int(a), nonce, 0}
@@ -54,10 +55,10 @@ func ParseLease(id string) (Lease, error) {
 	return l, nil
 }
 
-// CursorOf is what leases of a broadcast member's cursor bear; 0 for "".
-func CursorOf(member string) uint32 {
-	if member == "" {
-		return 0
-	}
-	return uint32(hashKey([]byte(member))) | 1<<31
+// CursorOf is what leases of a group's cursor bear, of a broadcast member's if there
+// is one. Partitions and offsets of two groups are the same, and nonces may be: without
+// it a lease of one group would acknowledge a message of the other. Never 0.
+func CursorOf(group GroupID, member string) uint32 {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 64), uint64(group))
+	return uint32(hashKey(append(b, member...))) | 1<<31
 }

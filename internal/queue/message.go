@@ -8,6 +8,7 @@ import (
 
 // Message is what a desk hands out.
 type Message struct {
+	Partition       record.Partition
 	Offset          record.Offset
 	TimestampMillis int64
 	ID              string // of its header; empty if it has none

@@ -134,8 +134,8 @@ func (d *Desk) Settle(nowMillis int64, s Settlement) (commit bool, err error) {
 // it, or it ended. It counts if the message is not done and nobody else has it.
 func (d *Desk) settleLate(nowMillis int64, s Settlement) (commit bool, err error) {
 	o, end := s.Lease.Offset, d.cfg.Source.End()
-	if o < 0 || o >= end || s.Lease.Attempt < 1 {
-		return false, ErrLeaseUnknown
+	if o < 0 || o >= end || s.Lease.Attempt < 1 || s.Lease.Nonce > d.nonce {
+		return false, ErrLeaseUnknown // nonces of earlier leaders are below this one's
 	}
 	var k Candidate
 	var known, done bool

@@ -202,12 +202,12 @@ func TestTooManyFailuresHoldBackWhatIsNew(t *testing.T) {
 }
 
 func TestLeaseIDs(t *testing.T) {
-	for _, l := range []Lease{{1, 2, 3, 4, 0}, {0, 1 << 60, 1, 1<<64 - 1, CursorOf("cache-7")}} {
+	for _, l := range []Lease{{1, 2, 3, 4, 0}, {0, 1 << 60, 1, 1<<64 - 1, CursorOf(7, "cache-7")}} {
 		if back, err := ParseLease(l.String()); err != nil || back != l {
 			t.Errorf("%s is read as %v, %v", l, back, err)
 		}
 	}
-	for _, id := range []string{"", "1-2-3", "1-2-3-4-0", "1-2-3-4-5-6", "x-2-3-4", "-1-2-3-4", "1-99999999999999999999-3-4", strings.Repeat("1", 100)} {
+	for _, id := range []string{"", "1-2-3", "1-2-3-4-0", "1-2-3-0", "1-2-3-4-5-6", "x-2-3-4", "-1-2-3-4", "1-99999999999999999999-3-4", strings.Repeat("1", 100)} {
 		if l, err := ParseLease(id); !errors.Is(err, ErrLeaseUnknown) {
 			t.Errorf("%q is read as %v, %v", id, l, err)
 		}
@@ -246,7 +246,7 @@ func TestClockDoesNotJump(t *testing.T) {
 	if off := last - start - running.Milliseconds(); off < 499 || off > 501 {
 		t.Errorf("after hours it is off by %d ms, not by 500 as the wall clock", off)
 	}
-	c.AtLeast(last + 1000)
+	c.AtLeast(last+1000, start+running.Milliseconds(), running)
 	if now := step(0, 0); now < last+1000 {
 		t.Errorf("it is behind what others were told")
 	}

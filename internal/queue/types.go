@@ -53,7 +53,7 @@ type Lease struct {
 	Offset    record.Offset
 	Attempt   int    // 1 for the first delivery
 	Nonce     uint64 // tells this lease from any other of the message
-	Cursor    uint32 // of a broadcast group: which member's cursor; else 0
+	Cursor    uint32 // of which group, and of which broadcast member; see CursorOf
 }
 
 // Delivery is a message handed out.

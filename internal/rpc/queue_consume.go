@@ -117,7 +117,7 @@ func (s *queueService) accept(ctx context.Context, stream *bidi) (*consumer, err
 	if m.Credit != 0 {
 		err = c.credits.grant(m.Credit, "start.credit")
 	}
-	lease, lookup := s.leaseOf(m)
+	lease, lookup := s.leaseOf(m.Group, m.ConsumerId, "start.consumer_id")
 	if err = errors.Join(err, lookup); err != nil {
 		return nil, err
 	}
@@ -148,14 +148,15 @@ func (c *consumer) finish() {
 	c.over = true
 }
 
-// leaseOf looks a stream's group up.
-func (s *queueService) leaseOf(m *tubev1.ConsumeStart) (time.Duration, error) {
-	g := s.cluster.Image().QueueGroup(m.Group)
+// leaseOf looks up the group that somebody wants to receive of, and how long its
+// leases are. field is the consumer id's name in the request.
+func (s *queueService) leaseOf(group, consumerID, field string) (time.Duration, error) {
+	g := s.cluster.Image().QueueGroup(group)
 	switch {
 	case g == nil:
-		return 0, fmt.Errorf("%w: %s", queue.ErrUnknownGroup, m.Group)
-	case g.Settings.Broadcast && m.ConsumerId == "":
-		return 0, badField("start.consumer_id", "it is empty; a group of mode broadcast remembers by it how far each consumer is")
+		return 0, fmt.Errorf("%w: %q", queue.ErrUnknownGroup, group)
+	case g.Settings.Broadcast && consumerID == "":
+		return 0, badField(field, "it is empty; a group of mode broadcast remembers by it how far each consumer is")
 	}
 	return g.Settings.Lease, nil
 }

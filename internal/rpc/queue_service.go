@@ -135,6 +135,9 @@ func (s *queueService) Receive(ctx context.Context, req *connect.Request[tubev1.
 	if err != nil {
 		return nil, err
 	}
+	if _, err := s.leaseOf(r.Group, r.Member.ID, "consumer_id"); err != nil {
+		return nil, err
+	}
 	if !enter(s.waiting) {
 		return nil, overloaded("%d calls of Receive wait at this node already; ask another one, or use Consume", maxWaiting)
 	}
