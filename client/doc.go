@@ -33,9 +33,9 @@
 // ([Servers], TUBE_HTTP, 127.0.0.1:9080), streams to the Kafka address ([Brokers],
 // TUBE_KAFKA, 127.0.0.1:9092). They are safe for use by several goroutines.
 //
-// Who owns what: options, servers, errors are shared. queue, manage, message: what a
-// caller holds. run, job, session, frames: the loop of Run; run owns the messages in
-// hand, a session one stream, of which there is one at a time. producer, batch: the
-// sending side. consumer: streams. middleware and its files: what goes around a
-// handler.
+// Who owns what: options, servers, errors are shared. queue, settings, message, verdict:
+// what a caller holds and says. run, job, session, frames: the loop of Run; run owns the
+// messages in hand, a session one stream, of which there is one at a time. outgoing,
+// producer, batch: the sending side. consumer: streams. middleware, dedupe, perkey,
+// tracing: what goes around a handler.
 package tube

@@ -135,7 +135,13 @@ func TestGoClientHandlesAndSetsAside(t *testing.T) {
 	}
 	var c calls
 	q := goQueue(t, n, tube.GroupSettings{MaxAttempts: 3, Backoff: []time.Duration{10 * time.Millisecond}, From: tube.Start()}, tube.ConsumerID("worker-1"))
-	runUntil(t, q, time.Minute, n.backlog(0), func(_ context.Context, m *tube.Message) error {
+	all := func() error { // a group that has not begun yet has no backlog either
+		if got := c.messages(); got != many {
+			return fmt.Errorf("%d of %d messages were handled", got, many)
+		}
+		return n.backlog(0)()
+	}
+	runUntil(t, q, time.Minute, all, func(_ context.Context, m *tube.Message) error {
 		c.note(m)
 		switch m.Headers["n"] {
 		case "7":
