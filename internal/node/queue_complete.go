@@ -103,7 +103,7 @@ func (q queueCalls) hold(ctx context.Context, group string, leases, others []que
 // complete asks the home partition's leader.
 func (q queueCalls) complete(ctx context.Context, home record.TopicPartition, req *peerv1.QueueCompleteRequest) (*peerv1.QueueCompleteResponse, error) {
 	req.Of = queuePartitionToPB(home)
-	return askLeader(ctx, queueViews{q.queues}, home, req,
+	return askLeader(ctx, queueViews(q), home, req,
 		func(c peerv1connect.QueuePeerServiceClient) func(context.Context, *connect.Request[peerv1.QueueCompleteRequest]) (*connect.Response[peerv1.QueueCompleteResponse], error) {
 			return c.QueueComplete
 		})
@@ -205,7 +205,7 @@ func (q queueCalls) finish(ctx context.Context, g *meta.QueueGroup, p record.Par
 	for _, o := range offsets {
 		req.Offsets = append(req.Offsets, int64(o))
 	}
-	_, err := askLeader(ctx, queueViews{q.queues}, record.TopicPartition{Topic: g.Topic, Partition: p}, req,
+	_, err := askLeader(ctx, queueViews(q), record.TopicPartition{Topic: g.Topic, Partition: p}, req,
 		func(c peerv1connect.QueuePeerServiceClient) func(context.Context, *connect.Request[peerv1.QueueFinishRequest]) (*connect.Response[peerv1.QueueFinishResponse], error) {
 			return c.QueueFinish
 		})
