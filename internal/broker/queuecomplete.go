@@ -66,12 +66,7 @@ func (g *queueGroup) complete(p *Partition, leases []queue.Lease, intend queue.O
 			return nil, err // it was held a moment ago, under the same lock
 		}
 	}
-	e := d.Effects()
-	p.queue.submit(errand{ops: append(e.Ops, intend), desk: d, then: func(err error) { done <- err }})
-	if e.Wake {
-		g.wake()
-	}
-	g.schedule(d.DeadlineMillis())
+	g.carry(d, func(err error) { done <- err }, intend)
 	return nil, nil
 }
 

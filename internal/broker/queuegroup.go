@@ -217,8 +217,9 @@ func (g *queueGroup) desk(p *Partition, member string) (*desk, error) {
 }
 
 // carry carries out what a desk wants done. then is called when its ops are
-// committed, or at once if there are none. The caller holds mu.
-func (g *queueGroup) carry(d *desk, then func(error)) {
+// committed, or at once if there are none. more ops go into the same entry. The caller
+// holds mu.
+func (g *queueGroup) carry(d *desk, then func(error), more ...queue.Op) {
 	if d.closed {
 		if then != nil {
 			then(ErrNotLeader)
@@ -229,6 +230,7 @@ func (g *queueGroup) carry(d *desk, then func(error)) {
 	if e.Gone {
 		g.trim(d.p)
 	}
+	e.Ops = append(e.Ops, more...)
 	switch {
 	case len(e.Ops) > 0:
 		d.p.queue.submit(errand{ops: e.Ops, desk: d, then: then})

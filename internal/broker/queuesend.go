@@ -18,7 +18,7 @@ import (
 //
 // Errors, in Sent.Err: those of Produce; queue.ErrDelayTooLong; queue.ErrTooManyDelayed.
 func (p *Partition) QueueSend(ctx context.Context, list []queue.Outgoing) []queue.Sent {
-	s := &sending{p: p, sent: make([]queue.Sent, len(list)), window: p.queue.window.Load()}
+	s := &sending{p: p, sent: make([]queue.Sent, len(list))}
 	s.now, s.clock = p.broker.clock().UnixMilli(), p.broker.queues.nowMillis()
 	s.prepare(list)
 	var batches []*sendBatch
@@ -41,7 +41,7 @@ func (p *Partition) QueueSend(ctx context.Context, list []queue.Outgoing) []queu
 type sending struct {
 	p          *Partition
 	now, clock int64
-	window     int64 // ms
+	window     int64 // ms: how long the ids of this call are remembered
 	sent       []queue.Sent
 	records    []record.Record // of all messages
 	due        []int64
@@ -56,6 +56,7 @@ func (s *sending) prepare(list []queue.Outgoing) {
 	s.due = make([]int64, len(list))
 	s.hash = make([]queue.MessageHash, len(list))
 	first := map[queue.MessageHash]int{}
+	topic := time.Duration(s.p.queue.window.Load()) * time.Millisecond
 	full := false
 	for i := range list {
 		m := &list[i]
@@ -76,7 +77,7 @@ func (s *sending) prepare(list []queue.Outgoing) {
 			s.sent[i].Err = fmt.Errorf("%w: %d wait in partition %s", queue.ErrTooManyDelayed, queue.MaxDelayed, s.p.id)
 			continue
 		}
-		if id, window := m.DedupeID(time.Duration(s.window) * time.Millisecond); id != "" {
+		if id, window := m.DedupeID(topic); id != "" {
 			s.window = max(s.window, window.Milliseconds())
 			s.hash[i] = queue.HashID(id)
 			if k, ok := first[s.hash[i]]; ok {

@@ -54,6 +54,8 @@ func (n *Node) watchMetrics() {
 			Read: func() float64 { return float64(n.broker.TailBytes()) }},
 		metrics.Value{Name: "tube_partitions_damaged", Help: "Partitions out of service because their data is damaged.",
 			Read: func() float64 { return float64(n.broker.Damaged()) }},
+		metrics.Value{Name: "tube_queue_lost_messages_total", Help: "Messages that retention took before a queue group was done with them, of partitions led here.", Counter: true,
+			Read: func() float64 { return float64(n.lostMessages.Load()) }},
 		metrics.Value{Name: "tube_topics", Help: "Topics.", Read: func() float64 { return float64(len(n.meta.Image().Topics)) }},
 	)
 }

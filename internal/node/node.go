@@ -63,8 +63,10 @@ type Node struct {
 	recon       *reconciler
 	begunQueues begunQueues
 	queues      atomic.Pointer[queues] // nil until there is a master
-	kafka       *kafka.Door
-	http        *rpc.Server
+	// lostMessages went, where this node led, before a queue group was done with them.
+	lostMessages atomic.Int64
+	kafka        *kafka.Door
+	http         *rpc.Server
 
 	metrics *metrics.Registry
 	// flushing is how long the log's flush that is under way takes, in nanoseconds,

@@ -112,7 +112,7 @@ func (q queueCalls) complete(ctx context.Context, home record.TopicPartition, re
 // QueueComplete implements peerv1connect.QueuePeerServiceHandler.
 func (s queueService) QueueComplete(ctx context.Context, req *connect.Request[peerv1.QueueCompleteRequest]) (*connect.Response[peerv1.QueueCompleteResponse], error) {
 	r := &peerv1.QueueCompleteResponse{}
-	p, err := s.local.(*localQueues).partition(queuePartitionFromPB(req.Msg.GetOf()))
+	p, err := s.local.partition(queuePartitionFromPB(req.Msg.GetOf()))
 	switch {
 	case err != nil:
 	case len(req.Msg.GetIntent()) == 0:
@@ -214,7 +214,7 @@ func (q queueCalls) finish(ctx context.Context, g *meta.QueueGroup, p record.Par
 
 // QueueFinish implements peerv1connect.QueuePeerServiceHandler.
 func (s queueService) QueueFinish(ctx context.Context, req *connect.Request[peerv1.QueueFinishRequest]) (*connect.Response[peerv1.QueueFinishResponse], error) {
-	p, err := s.local.(*localQueues).partition(queuePartitionFromPB(req.Msg.GetOf()))
+	p, err := s.local.partition(queuePartitionFromPB(req.Msg.GetOf()))
 	if err == nil {
 		offsets := make([]record.Offset, len(req.Msg.GetOffsets()))
 		for i, o := range req.Msg.GetOffsets() {

@@ -25,7 +25,7 @@ import (
 // what the queue group of the topic's own name is not done with: redriving and dropping
 // acknowledge them there, and whoever likes may take them as from any other queue.
 
-// deadLetters are a group's, as its dead-letter topic has them.
+// deadList is a group's dead letters, as its dead-letter topic has them.
 type deadList struct {
 	group string // whose
 	topic *meta.Topic

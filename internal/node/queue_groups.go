@@ -63,7 +63,7 @@ func (q *queues) begun(ctx context.Context, g *meta.QueueGroup) error {
 func (s queueService) QueueBegin(ctx context.Context, req *connect.Request[peerv1.QueueBeginRequest]) (*connect.Response[peerv1.QueueBeginResponse], error) {
 	err := func() error {
 		of := queuePartitionFromPB(req.Msg.GetOf())
-		p, err := s.local.(*localQueues).partition(of)
+		p, err := s.local.partition(of)
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func (s queueService) QueueProgress(_ context.Context, req *connect.Request[peer
 	t := s.image().Topics[g.Topic]
 	for i := range t.Partitions {
 		tp := record.TopicPartition{Topic: g.Topic, Partition: record.Partition(i)}
-		p, err := s.local.(*localQueues).partition(tp)
+		p, err := s.local.partition(tp)
 		if err != nil {
 			continue
 		}
@@ -108,7 +108,7 @@ func (s queueService) QueueList(ctx context.Context, req *connect.Request[peerv1
 const maxListed = 10_000
 
 func (s queueService) list(ctx context.Context, m *peerv1.QueueListRequest, r *peerv1.QueueListResponse) error {
-	p, err := s.local.(*localQueues).partition(queuePartitionFromPB(m.GetOf()))
+	p, err := s.local.partition(queuePartitionFromPB(m.GetOf()))
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (s queueService) QueueTrace(ctx context.Context, req *connect.Request[peerv
 }
 
 func (s queueService) trace(ctx context.Context, tp record.TopicPartition, o record.Offset, id string) (*tubev1.TraceMessageResponse, error) {
-	p, err := s.local.(*localQueues).partition(tp)
+	p, err := s.local.partition(tp)
 	if err != nil {
 		return nil, err
 	}
@@ -328,7 +328,7 @@ func (s queueService) QueueChange(ctx context.Context, req *connect.Request[peer
 }
 
 func (s queueService) change(ctx context.Context, m *peerv1.QueueChangeRequest, r *peerv1.QueueChangeResponse) (err error) {
-	p, err := s.local.(*localQueues).partition(queuePartitionFromPB(m.GetOf()))
+	p, err := s.local.partition(queuePartitionFromPB(m.GetOf()))
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/tube-mq/tube/internal/courier"
 	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
@@ -20,7 +19,7 @@ import (
 type queueService struct {
 	self     record.NodeID
 	image    func() *meta.Image
-	local    courier.Node
+	local    *localQueues
 	sessions *sessions
 }
 

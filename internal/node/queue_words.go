@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tube-mq/tube/internal/queue"
@@ -9,13 +10,14 @@ import (
 	peerv1 "github.com/tube-mq/tube/proto/tube/peer/v1"
 )
 
-// queueFailures are the errors that nodes tell each other about queues, by number.
-// Numbers are never given again.
-var queueFailures = map[int32]error{
-	1: queue.ErrUnavailable, 2: queue.ErrOutcomeUnknown, 3: queue.ErrOverloaded, 4: queue.ErrUnknownGroup,
-	5: queue.ErrLeaseExpired, 6: queue.ErrLeaseUnknown, 7: queue.ErrAlreadyDone, 8: queue.ErrHandlingTooLong,
-	9: queue.ErrMessageTooLarge, 10: queue.ErrGroupMode, 11: queue.ErrUnknownMessage, 12: queue.ErrConflict, 13: queue.ErrInvalidSetting,
-	14: queue.ErrNotDelayed, 15: queue.ErrDelayTooLong, 16: queue.ErrTooManyDelayed, 17: queue.ErrTooManyMembers, 18: queue.ErrTooManyIntents,
+// queueFailures are the errors that nodes tell each other about queues, by number from
+// 1. Numbers are never given again. An error that is several of them goes by the first
+// in this order: what was done or not comes before why.
+var queueFailures = []error{
+	queue.ErrUnavailable, queue.ErrOutcomeUnknown, queue.ErrOverloaded, queue.ErrUnknownGroup,
+	queue.ErrLeaseExpired, queue.ErrLeaseUnknown, queue.ErrAlreadyDone, queue.ErrHandlingTooLong,
+	queue.ErrMessageTooLarge, queue.ErrGroupMode, queue.ErrUnknownMessage, queue.ErrConflict, queue.ErrInvalidSetting,
+	queue.ErrNotDelayed, queue.ErrDelayTooLong, queue.ErrTooManyDelayed, queue.ErrTooManyMembers, queue.ErrTooManyIntents,
 }
 
 // queueFailureOther is the number of an error that the other side does not know.
@@ -25,13 +27,11 @@ func failureToPB(err error) *peerv1.QueueFailure {
 	if err == nil {
 		return nil
 	}
-	kind := int32(queueFailureOther)
-	for n, sentinel := range queueFailures {
-		if errors.Is(err, sentinel) {
-			kind = n
-		}
+	kind := queueFailureOther
+	if i := slices.IndexFunc(queueFailures, func(s error) bool { return errors.Is(err, s) }); i >= 0 {
+		kind = i + 1
 	}
-	return &peerv1.QueueFailure{Kind: kind, Text: err.Error()}
+	return &peerv1.QueueFailure{Kind: int32(kind), Text: err.Error()}
 }
 
 // told is an error in another node's words.
@@ -47,9 +47,9 @@ func failureFromPB(f *peerv1.QueueFailure) error {
 	if f.GetKind() == 0 {
 		return nil
 	}
-	kind := queueFailures[f.GetKind()]
-	if kind == nil {
-		kind = queue.ErrOutcomeUnknown
+	kind := queue.ErrOutcomeUnknown // whatever it was
+	if i := int(f.GetKind()) - 1; i >= 0 && i < len(queueFailures) {
+		kind = queueFailures[i]
 	}
 	return &told{f.GetText(), kind}
 }

@@ -132,15 +132,11 @@ func (n *Node) inquire(ctx context.Context, ask queue.Ask) []queue.Answer {
 	return r.inquire(ctx, ask.Member.Session, ask.Leases)
 }
 
-// queueLost says that retention took what a group was not done with.
-func (n *Node) queueLost(l broker.QueueLost) {
-	n.logger.Warn("messages went with the log's start before a queue group was done with them",
-		"topic", l.Topic, "partition", int(l.Partition.Partition), "group", l.Group, "messages", l.Count, "before", l.Before)
-}
+// queueLost counts what retention took before a group was done with it.
+func (n *Node) queueLost(l broker.QueueLost) { n.lostMessages.Add(l.Count) }
 
 // queueTopics tells the broker which queue groups its topics have, when that changed.
 type queueTopics struct {
-	last     *meta.Image
 	compiled map[queue.GroupID]compiledFilter
 }
 
@@ -170,7 +166,7 @@ func (t *queueTopics) tell(im *meta.Image, b *broker.Broker) error {
 		}
 		b.SetQueueGroups(told)
 	}
-	t.compiled, t.last = compiled, im
+	t.compiled = compiled
 	return errors.Join(errs...)
 }
 

@@ -5,9 +5,6 @@ import "github.com/tube-mq/tube/internal/record"
 // Known says which records of a batch carry ids of messages that are here already.
 // It changes nothing; the clock is the annexe's.
 func (s *State) Known(a *Annexe) []Repeat {
-	if a.WindowMillis <= 0 {
-		return nil
-	}
 	var repeats []Repeat
 	floor := record.Offset(-1)
 	for _, id := range a.IDs {
@@ -15,11 +12,11 @@ func (s *State) Known(a *Annexe) []Repeat {
 		if !ok {
 			continue
 		}
-		if now := max(s.clockMillis, a.ClockMillis); now-e.millis > a.WindowMillis {
+		if now := max(s.clockMillis, a.ClockMillis); now > e.untilMillis {
 			if floor < 0 {
 				floor = s.minFloor()
 			}
-			if e.stale(now, a.WindowMillis, floor) {
+			if e.stale(now, floor) {
 				continue
 			}
 		}
@@ -49,21 +46,16 @@ func (s *State) Batch(a *Annexe, base record.Offset, repeats []Repeat) Applied {
 	}
 	s.clockMillis = max(s.clockMillis, a.ClockMillis)
 	out.Fired = s.delays.fire(s.clockMillis)
-	s.windowMillis = a.WindowMillis
-	if a.WindowMillis > 0 {
-		before := s.ids.len()
-		for _, id := range a.IDs {
-			if !skip[id.Delta] {
-				s.ids.add(id.Hash, base+record.Offset(id.Delta), s.clockMillis)
-			}
+	before := s.ids.len()
+	for _, id := range a.IDs {
+		if !skip[id.Delta] {
+			s.ids.add(id.Hash, base+record.Offset(id.Delta), s.clockMillis+a.WindowMillis)
 		}
-		// Looking for the floor of all groups is not for every batch.
-		if s.ids.len()/64 != before/64 {
-			s.ids.expire(s.clockMillis, a.WindowMillis, s.minFloor())
-		}
-	} else if s.ids.len() > 0 {
-		// Switched off; what had to be stored once is remembered on.
-		s.ids.expire(s.clockMillis, OnceWindow.Milliseconds(), s.minFloor())
+	}
+	// Looking for the floor of all groups is not for every batch with ids; one
+	// without says that they may have been switched off.
+	if n := s.ids.len(); n/64 != before/64 || n > 0 && len(a.IDs) == 0 {
+		s.ids.expire(s.clockMillis, s.minFloor())
 	}
 	for _, r := range repeats {
 		o := base + record.Offset(r.Delta)

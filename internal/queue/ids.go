@@ -21,8 +21,10 @@ func HashID(id string) MessageHash {
 	return MessageHash(sum[:16])
 }
 
-// ids remembers which messages came with which id, for as long as the topic's
-// dedupe window says, and in any case until every group is done with the message.
+// ids remembers which messages came with which id, each for as long as the window that
+// it came with says (the topic's, or OnceWindow), and in any case until every group is
+// done with the message. They are forgotten in the order in which they came, so one
+// with a long window keeps those behind it, up to MaxIDs.
 type ids struct {
 	// order has the oldest first, from head on; the first of the slice has number base.
 	order  []knownID
@@ -32,9 +34,9 @@ type ids struct {
 }
 
 type knownID struct {
-	hash   MessageHash
-	offset record.Offset
-	millis int64
+	hash        MessageHash
+	offset      record.Offset
+	untilMillis int64 // by the queue clock
 }
 
 // find is the message that came with an id.
@@ -48,25 +50,25 @@ func (s *ids) find(h MessageHash) (knownID, bool) {
 
 func (s *ids) len() int { return len(s.order) - s.head }
 
-func (s *ids) add(h MessageHash, o record.Offset, nowMillis int64) {
+func (s *ids) add(h MessageHash, o record.Offset, untilMillis int64) {
 	if s.byHash == nil {
 		s.byHash = map[MessageHash]uint64{}
 	}
 	s.byHash[h] = s.base + uint64(len(s.order))
-	s.order = append(s.order, knownID{h, o, nowMillis})
+	s.order = append(s.order, knownID{h, o, untilMillis})
 }
 
-// stale says that an id need not be remembered: older than the window, and every
-// group is done with the message.
-func (e knownID) stale(nowMillis, windowMillis int64, floor record.Offset) bool {
-	return nowMillis-e.millis > windowMillis && e.offset < floor
+// stale says that an id need not be remembered: its window has passed, and every group
+// is done with the message.
+func (e knownID) stale(nowMillis int64, floor record.Offset) bool {
+	return nowMillis > e.untilMillis && e.offset < floor
 }
 
 // expire forgets what is stale, oldest first, and what is too much.
-func (s *ids) expire(nowMillis, windowMillis int64, floor record.Offset) {
+func (s *ids) expire(nowMillis int64, floor record.Offset) {
 	for s.len() > 0 {
 		e := s.order[s.head]
-		if s.len() <= MaxIDs && !e.stale(nowMillis, windowMillis, floor) {
+		if s.len() <= MaxIDs && !e.stale(nowMillis, floor) {
 			break
 		}
 		if s.byHash[e.hash] == s.base+uint64(s.head) {
@@ -84,14 +86,14 @@ func (s *ids) expire(nowMillis, windowMillis int64, floor record.Offset) {
 	}
 }
 
-// uvarint ids, oldest first; each: 16 bytes, offset as a difference (zigzag), ms as a difference (zigzag)
+// uvarint ids, oldest first; each: 16 bytes, offset as a difference (zigzag), until ms as a difference (zigzag)
 func (s *ids) append(b []byte) []byte {
 	b = appendUint(b, uint64(s.len()))
 	last := knownID{}
 	for _, e := range s.order[s.head:] {
 		b = append(b, e.hash[:]...)
 		b = appendInt(b, int64(e.offset-last.offset))
-		b = appendInt(b, e.millis-last.millis)
+		b = appendInt(b, e.untilMillis-last.untilMillis)
 		last = e
 	}
 	return b
@@ -108,12 +110,12 @@ func (s *ids) restore(r *reader) {
 		}
 		r.b = r.b[copy(e.hash[:], r.b):]
 		e.offset = last.offset + record.Offset(r.int())
-		e.millis = last.millis + r.int()
+		e.untilMillis = last.untilMillis + r.int()
 		if r.err != nil || e.offset < 0 {
 			r.fail("message id at offset %d", e.offset)
 			return
 		}
-		s.add(e.hash, e.offset, e.millis)
+		s.add(e.hash, e.offset, e.untilMillis)
 		last = e
 	}
 }

@@ -9,19 +9,17 @@ import (
 	"github.com/tube-mq/tube/internal/record"
 )
 
-// Version 1 had no intents.
-const stateVersion = 2
+const stateVersion = 1
 
 // Append writes the state: the same one gives the same bytes.
 //
-//	u8 version, clock ms, window ms, start, delays, cancelled, ids,
+//	u8 version, clock ms, start, delays, cancelled, ids,
 //	groups in order: id, cursors by name: name, seen ms, floor, acked, dead, lost,
 //	done, suspects, dead offsets, failures by offset: offset, attempts, u8 final, due ms, records;
 //	intents by id: id, data
 func (s *State) Append(b []byte) []byte {
 	b = append(b, stateVersion)
 	b = appendUint(b, uint64(s.clockMillis))
-	b = appendUint(b, uint64(s.windowMillis))
 	b = appendUint(b, uint64(s.start))
 	b = s.delays.append(b)
 	b = s.cancelled.append(b)
@@ -65,12 +63,11 @@ func (c *cursor) append(b []byte) []byte {
 // Restore reads what Append wrote, all of b. On an error there is no state.
 func Restore(b []byte) (*State, error) {
 	r := &reader{b: b}
-	version := r.byte()
-	if v := version; r.err == nil && (v < 1 || v > stateVersion) {
+	if v := r.byte(); r.err == nil && v != stateVersion {
 		return nil, fmt.Errorf("queue state of version %d, this program knows %d", v, stateVersion)
 	}
 	s := NewState()
-	s.clockMillis, s.windowMillis, s.start = int64(r.uint()), int64(r.uint()), r.offset()
+	s.clockMillis, s.start = int64(r.uint()), r.offset()
 	s.delays.restore(r)
 	s.cancelled.restore(r)
 	s.ids.restore(r)
@@ -94,11 +91,9 @@ func Restore(b []byte) (*State, error) {
 		}
 		s.groups[id] = g
 	}
-	if version >= 2 {
-		s.restoreIntents(r)
-	}
-	if s.clockMillis < 0 || s.windowMillis < 0 {
-		r.fail("clock %d, window %d", s.clockMillis, s.windowMillis)
+	s.restoreIntents(r)
+	if s.clockMillis < 0 {
+		r.fail("clock %d", s.clockMillis)
 	}
 	if err := r.end(); err != nil {
 		return nil, err

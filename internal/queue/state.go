@@ -31,13 +31,12 @@ const (
 // alone: the same commands and batches give the same state, and the same bytes of it.
 // It is owned by the partition's machine.
 type State struct {
-	clockMillis  int64 // the largest queue clock in the log
-	windowMillis int64 // dedupe, as the last annexe had it
-	start        record.Offset
-	groups       map[GroupID]*group
-	delays       delays
-	cancelled    offsets // from start on: what groups that begin later leave out
-	ids          ids
+	clockMillis int64 // the largest queue clock in the log
+	start       record.Offset
+	groups      map[GroupID]*group
+	delays      delays
+	cancelled   offsets // from start on: what groups that begin later leave out
+	ids         ids
 
 	cursors     int // of all groups
 	failures    int // likewise

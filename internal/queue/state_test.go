@@ -308,3 +308,25 @@ func FuzzCommand(f *testing.F) {
 		}
 	})
 }
+
+// An id that has to be remembered for long is, though others of the partition are not.
+func TestEachIDHasTheWindowThatItCameWith(t *testing.T) {
+	s := NewState()
+	long, short := AnnexeID{0, HashID("long")}, AnnexeID{0, HashID("short")}
+	s.Batch(&Annexe{ClockMillis: 1000, WindowMillis: 100_000, IDs: []AnnexeID{long}}, 0, nil)
+	s.Batch(&Annexe{ClockMillis: 1000, WindowMillis: 10, IDs: []AnnexeID{short}}, 1, nil)
+	later := func(id AnnexeID, at int64) bool {
+		return len(s.Known(&Annexe{ClockMillis: at, WindowMillis: 10, IDs: []AnnexeID{id}})) == 1
+	}
+	if !later(long, 50_000) || later(long, 200_000) || !later(short, 1005) || later(short, 50_000) {
+		t.Errorf("long: %v at 50 s, %v at 200 s; short: %v at once, %v at 50 s", later(long, 50_000), later(long, 200_000), later(short, 1005), later(short, 50_000))
+	}
+	r, err := Restore(s.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = r
+	if !later(long, 50_000) || later(short, 50_000) {
+		t.Error("forgotten by a snapshot")
+	}
+}
