@@ -83,7 +83,7 @@ func runCommand() *cobra.Command {
 	f.IntVar(&e.members.Count, "members", 15_000, "members: how many")
 	f.IntVar(&e.members.GroupSize, "group-size", 10, "members: how many in a group")
 	f.DurationVar(&e.members.Interval, "heartbeat", 3*time.Second, "members: time between heartbeats")
-	f.IntVar(&e.crowd, "crowd", 100_000, "crowd: how many members; a hundred in a group")
+	f.IntVar(&e.crowd, "crowd", 100_000, "crowd: how many members; ten in a group")
 	f.StringVar(&e.peers, "peers", "", "queue: the program of bench/peers, to compare with NATS JetStream")
 	f.Int64Var(&e.messages, "messages", 500_000, "queue: how many messages there are to receive")
 	f.Int64Var(&e.delayed, "delayed", 1_000_000, "queue: how many messages are sent with a delay")

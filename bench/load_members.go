@@ -29,7 +29,7 @@ const (
 	memberJoinTimeout    = 3 * time.Minute // for all to have joined
 	memberSessionMillis  = 45_000
 	memberRequestTimeout = time.Minute
-	memberDialsAtOnce    = 128
+	memberDialsAtOnce    = 200
 )
 
 // members has all join, then holds them for the counted time. Anything but a

@@ -19,7 +19,7 @@ type member struct {
 	m         *meter
 	holding   *atomic.Bool  // everything unusual is an error while true
 	ready     *atomic.Int64 // members that are in their group
-	dials     chan struct{} // limits connecting at a time
+	dials     chan struct{} // limits connecting and joining at a time
 	group     string
 	topic     string
 	partition int32
@@ -89,22 +89,12 @@ func (c *member) hangUp() {
 
 // session is one membership: from joining to the first error.
 func (c *member) session(ctx context.Context) error {
-	if err := c.connect(ctx); err != nil {
+	if err := c.enter(ctx); err != nil {
 		return err
 	}
 	conn := c.conn
 	unhook := context.AfterFunc(ctx, func() { conn.Close() })
 	defer unhook()
-	leader, others, err := c.join()
-	if err != nil {
-		return err
-	}
-	if err := c.sync(leader, others); err != nil {
-		return err
-	}
-	if err := c.heartbeat(); err != nil {
-		return err
-	}
 	c.inGroup = true
 	c.ready.Add(1)
 	for ctx.Err() == nil {
@@ -123,6 +113,33 @@ func (c *member) session(ctx context.Context) error {
 		c.m.count.Add(1)
 	}
 	return ctx.Err()
+}
+
+// enter connects and joins. Members do that in order, few at a time, so that a group
+// is soon complete: each that comes later has all the others join again, who do not
+// wait for their turn.
+func (c *member) enter(ctx context.Context) error {
+	if c.id == "" {
+		select {
+		case c.dials <- struct{}{}:
+			defer func() { <-c.dials }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := c.connect(ctx); err != nil {
+		return err
+	}
+	conn := c.conn
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	leader, others, err := c.join()
+	if err != nil {
+		return err
+	}
+	if err := c.sync(leader, others); err != nil {
+		return err
+	}
+	return c.heartbeat()
 }
 
 // follow finds the coordinator anew, as clients do: the membership goes on there.
@@ -159,12 +176,6 @@ func (c *member) find() error {
 func (c *member) connect(ctx context.Context) error {
 	if c.conn != nil {
 		return nil
-	}
-	select {
-	case c.dials <- struct{}{}:
-		defer func() { <-c.dials }()
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 	d := net.Dialer{Timeout: 10 * time.Second}
 	addr := c.addr

@@ -18,12 +18,12 @@ import (
 // the groups, and a process of its own holds that share's members.
 const (
 	crowdNodes     = 7
-	crowdGroupSize = 100
+	crowdGroupSize = 10
 	crowdRate      = 3_000 // records/s that flow beside it
 	crowdHold      = 2 * time.Minute
 	// crowdSlack is how much longer than crowdHold a share is held, as shares are
 	// not complete at the same time.
-	crowdSlack = memberJoinTimeout
+	crowdSlack = time.Minute
 )
 
 func crowd(ctx context.Context, e *env, o *Outcome) error {

@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -46,17 +48,23 @@ func (q *queues) begun(ctx context.Context, g *meta.QueueGroup) error {
 	if t == nil {
 		return fmt.Errorf("%w: its topic was deleted", queue.ErrUnknownGroup)
 	}
+	errs := make([]error, len(t.Partitions))
+	var wg sync.WaitGroup
 	for i := range t.Partitions {
-		tp := record.TopicPartition{Topic: t.ID, Partition: record.Partition(i)}
-		_, err := askLeader(ctx, queueViews{q}, tp, &peerv1.QueueBeginRequest{Group: uint64(g.ID), Of: queuePartitionToPB(tp)},
-			func(c peerv1connect.QueuePeerServiceClient) func(context.Context, *connect.Request[peerv1.QueueBeginRequest]) (*connect.Response[peerv1.QueueBeginResponse], error) {
-				return c.QueueBegin
-			})
-		if err != nil {
-			return err
-		}
+		wg.Go(func() {
+			errs[i] = q.begunIn(ctx, g, record.TopicPartition{Topic: t.ID, Partition: record.Partition(i)})
+		})
 	}
-	return nil
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (q *queues) begunIn(ctx context.Context, g *meta.QueueGroup, tp record.TopicPartition) error {
+	_, err := askLeader(ctx, queueViews{q}, tp, &peerv1.QueueBeginRequest{Group: uint64(g.ID), Of: queuePartitionToPB(tp)},
+		func(c peerv1connect.QueuePeerServiceClient) func(context.Context, *connect.Request[peerv1.QueueBeginRequest]) (*connect.Response[peerv1.QueueBeginResponse], error) {
+			return c.QueueBegin
+		})
+	return err
 }
 
 // QueueBegin implements peerv1connect.QueuePeerServiceHandler.

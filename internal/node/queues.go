@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -137,7 +138,14 @@ func (n *Node) queueLost(l broker.QueueLost) { n.lostMessages.Add(l.Count) }
 
 // queueTopics tells the broker which queue groups its topics have, when that changed.
 type queueTopics struct {
-	compiled map[queue.GroupID]compiledFilter
+	told map[record.TopicID]toldQueues
+}
+
+// toldQueues is what the broker was told of a topic last.
+type toldQueues struct {
+	topic   *meta.Topic
+	groups  []*meta.QueueGroup
+	filters map[queue.GroupID]compiledFilter
 }
 
 type compiledFilter struct {
@@ -145,15 +153,21 @@ type compiledFilter struct {
 	filter queue.Filter
 }
 
-// tell is called with every image that was carried out, one after the other.
+// tell is called with every image that was carried out, one after the other. A topic
+// that is as it was, groups included, is left alone: a cluster may have thousands.
 func (t *queueTopics) tell(im *meta.Image, b *broker.Broker) error {
 	var errs []error
-	compiled := map[queue.GroupID]compiledFilter{}
+	next := make(map[record.TopicID]toldQueues, len(im.Topics))
 	for id, topic := range im.Topics {
-		groups := im.QueueGroupsOf(id)
-		told := broker.QueueTopic{ID: id, Name: topic.Name, Partitions: len(topic.Partitions), DedupeWindow: topic.Config.DedupeWindow, LastID: im.LastQueueGroup}
+		last, groups := t.told[id], im.QueueGroupsOf(id)
+		if last.topic == topic && slices.Equal(last.groups, groups) {
+			next[id] = last
+			continue
+		}
+		now := toldQueues{topic, groups, map[queue.GroupID]compiledFilter{}}
+		spec := broker.QueueTopic{ID: id, Name: topic.Name, Partitions: len(topic.Partitions), DedupeWindow: topic.Config.DedupeWindow, LastID: im.LastQueueGroup}
 		for _, g := range groups {
-			c, ok := t.compiled[g.ID]
+			c, ok := last.filters[g.ID]
 			if !ok || c.text != g.Settings.Filter {
 				f, err := compile(topic, g)
 				if err != nil {
@@ -161,12 +175,13 @@ func (t *queueTopics) tell(im *meta.Image, b *broker.Broker) error {
 				}
 				c = compiledFilter{g.Settings.Filter, f}
 			}
-			compiled[g.ID] = c
-			told.Groups = append(told.Groups, broker.QueueGroup{ID: g.ID, Name: g.Name, Settings: g.Settings, Filter: c.filter})
+			now.filters[g.ID] = c
+			spec.Groups = append(spec.Groups, broker.QueueGroup{ID: g.ID, Name: g.Name, Settings: g.Settings, Filter: c.filter})
 		}
-		b.SetQueueGroups(told)
+		b.SetQueueGroups(spec)
+		next[id] = now
 	}
-	t.compiled = compiled
+	t.told = next
 	return errors.Join(errs...)
 }
 
