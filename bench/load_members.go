@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,12 +22,17 @@ type Members struct {
 	Partitions int           `json:"partitions"` // of the topic, which must exist
 	Interval   time.Duration `json:"interval"`   // between heartbeats, and how long a fetch waits
 	// Groups names the groups, all of one coordinator, which need not lead any
-	// partition: members send heartbeats only then.
+	// partition: members send heartbeats only then, as often as the coordinator
+	// wants, and are of consumer groups (KIP-848).
 	Groups []string `json:"groups,omitempty"`
+	// AtOnce is how many connect and join at a time; 0: memberDialsAtOnce.
+	AtOnce int `json:"at_once,omitempty"`
+	// JoinTimeout is for all to have joined; 0: memberJoinTimeout.
+	JoinTimeout time.Duration `json:"join_timeout,omitempty"`
 }
 
 const (
-	memberJoinTimeout    = 3 * time.Minute // for all to have joined
+	memberJoinTimeout    = 3 * time.Minute
 	memberSessionMillis  = 45_000
 	memberRequestTimeout = time.Minute
 	memberDialsAtOnce    = 200
@@ -45,7 +51,8 @@ func (m *meter) members(ctx context.Context) (*Result, error) {
 
 	var ready atomic.Int64
 	var holding atomic.Bool
-	dials := make(chan struct{}, memberDialsAtOnce)
+	dials := make(chan struct{}, cmp.Or(want.AtOnce, memberDialsAtOnce))
+	patience := cmp.Or(want.JoinTimeout, memberJoinTimeout)
 	var wg sync.WaitGroup
 	for i := range want.Count {
 		group := fmt.Sprintf("bench-%s-%d", m.load.Topic, i/want.GroupSize)
@@ -53,19 +60,19 @@ func (m *meter) members(ctx context.Context) (*Result, error) {
 			group = want.Groups[i/want.GroupSize%len(want.Groups)]
 		}
 		member := &member{
-			m: m, holding: &holding, ready: &ready, dials: dials, quiet: len(want.Groups) > 0,
+			m: m, holding: &holding, ready: &ready, dials: dials, quiet: len(want.Groups) > 0, consumer: len(want.Groups) > 0,
 			group: group, topic: m.load.Topic,
 			partition: int32(i % want.Partitions), interval: want.Interval,
 		}
 		wg.Go(func() { member.live(runCtx) })
 	}
-	deadline := time.Now().Add(memberJoinTimeout)
+	deadline := time.Now().Add(patience)
 	for int(ready.Load()) < want.Count && time.Now().Before(deadline) && ctx.Err() == nil {
 		sleep(ctx, 100*time.Millisecond)
 		m.report(Progress{0, ready.Load()})
 	}
 	if n := int(ready.Load()); n < want.Count {
-		m.fail(fmt.Errorf("%d of %d members joined within %v", n, want.Count, memberJoinTimeout))
+		m.fail(fmt.Errorf("%d of %d members joined within %v", n, want.Count, patience))
 	}
 	holding.Store(true)
 	from := m.begin(ctx)

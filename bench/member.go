@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// member is one hand-made group member: a goroutine and a connection. Versions
-// are the last ones before flexible encoding.
+// member is one hand-made group member: a goroutine and a connection. Versions of the
+// classic protocol are the last ones before flexible encoding.
 type member struct {
 	m         *meter
 	holding   *atomic.Bool  // everything unusual is an error while true
@@ -25,12 +25,14 @@ type member struct {
 	partition int32
 	interval  time.Duration
 	quiet     bool   // it does not fetch
+	consumer  bool   // of a consumer group (KIP-848), not of a classic one
 	addr      string // of its coordinator; empty: the load's first broker
 
 	conn       net.Conn
 	id         string
 	generation int32
 	inGroup    bool
+	owned      []kmsg.ConsumerGroupHeartbeatRequestTopic // not told yet
 	request    []byte
 	response   []byte
 }
@@ -132,6 +134,12 @@ func (c *member) enter(ctx context.Context) error {
 	}
 	conn := c.conn
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if c.consumer {
+		if c.id == "" {
+			c.id = newMemberID()
+		}
+		return c.beat()
+	}
 	leader, others, err := c.join()
 	if err != nil {
 		return err
@@ -241,6 +249,9 @@ func (c *member) sync(leader bool, members []string) error {
 }
 
 func (c *member) heartbeat() error {
+	if c.consumer {
+		return c.beat()
+	}
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Version = 3
 	req.Group, req.MemberID, req.Generation = c.group, c.id, c.generation
@@ -303,6 +314,9 @@ func (c *member) call(req kmsg.Request, resp kmsg.Response) error {
 	b = be.AppendUint16(b, uint16(req.Key()))
 	b = be.AppendUint16(b, uint16(req.GetVersion()))
 	b = append(b, 0, 0, 0, 1, 0xff, 0xff) // correlation 1, no client id
+	if req.IsFlexible() {
+		b = append(b, 0) // no tags
+	}
 	b = req.AppendTo(b)
 	be.PutUint32(b, uint32(len(b)-4))
 	c.request = b
@@ -323,6 +337,12 @@ func (c *member) call(req kmsg.Request, resp kmsg.Response) error {
 	body := c.response[:size]
 	if _, err := io.ReadFull(c.conn, body); err != nil {
 		return err
+	}
+	if req.IsFlexible() {
+		if size == 0 || body[0] != 0 {
+			return errors.New("response with tags in its header, or without a body")
+		}
+		body = body[1:]
 	}
 	resp.SetVersion(req.GetVersion())
 	return resp.ReadFrom(body)

@@ -107,17 +107,42 @@ func produceAgainstNull(recordBytes, partitions int, least float64) func(context
 			return err
 		}
 		defer remove()
+		var disk []float64 // MiB/s, measured before each of Tube's runs
 		as, bs, err := e.pair(
 			func(i int) (*Result, error) {
 				return e.run(ctx, o, null, pairName(i), e.load(null, KindProduce, "bench", recordBytes))
 			},
-			func(i int) (*Result, error) { return e.produceToNewTopic(ctx, o, node, i, partitions, recordBytes) })
+			func(i int) (*Result, error) {
+				rate, err := diskRate(ctx, e.dir, 2*time.Second)
+				if err != nil {
+					return nil, fmt.Errorf("measure the disk: %w", err)
+				}
+				disk = append(disk, rate)
+				return e.produceToNewTopic(ctx, o, node, i, partitions, recordBytes)
+			})
 		if err != nil {
 			return err
 		}
 		o.ratios("null", as, "tube", bs, least)
+		o.ofDisk(disk, as, bs)
 		return nil
 	}
+}
+
+// ofDisk adds what the disk takes, which is a second ceiling: a store that writes
+// every byte once, and does nothing else, reaches that much of the null broker.
+func (o *Outcome) ofDisk(disk []float64, null, tube []*Result) {
+	if median(disk) == 0 {
+		return
+	}
+	share, ceiling := make([]float64, len(disk)), make([]float64, len(disk))
+	for i, rate := range disk {
+		share[i] = tube[i].MiBPerSecond / max(rate, 1)
+		ceiling[i] = rate / max(null[i].MiBPerSecond, 1)
+	}
+	o.add("the disk, one writer, synced", median(disk), "MiB/s")
+	o.add("the disk / null", median(ceiling), "")
+	o.add("tube / the disk (it writes each byte twice)", median(share), "")
 }
 
 func pairName(i int) string { return fmt.Sprintf("pair %d", i+1) }

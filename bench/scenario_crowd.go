@@ -24,6 +24,10 @@ const (
 	// crowdSlack is how much longer than crowdHold a share is held, as shares are
 	// not complete at the same time.
 	crowdSlack = time.Minute
+	// crowdJoins is how many of a share join at a time: two cores that have seven nodes
+	// and seven processes of members to run do nothing else if all do at once.
+	crowdJoins       = 8
+	crowdJoinTimeout = 8 * time.Minute
 )
 
 func crowd(ctx context.Context, e *env, o *Outcome) error {
@@ -96,12 +100,12 @@ func (c *crowdRun) run(ctx context.Context, shares [][]string) (flow *Result, cp
 	}
 	for i, groups := range shares {
 		l := c.e.load(c.nodes[i], KindMembers, "flow", 1)
-		l.Members = &Members{Count: len(groups) * crowdGroupSize, GroupSize: crowdGroupSize, Partitions: 1, Interval: c.e.members.Interval, Groups: groups}
+		l.Members = &Members{Count: len(groups) * crowdGroupSize, GroupSize: crowdGroupSize, Partitions: 1, Interval: c.e.members.Interval, Groups: groups, AtOnce: crowdJoins, JoinTimeout: crowdJoinTimeout}
 		l.Warmup, l.Duration = 0, crowdHold+crowdSlack
 		wg.Go(func() {
 			r, err := c.e.self.runLoad(ctx, l, func(p Progress) {
 				held := p.Records
-				if p.Done > 0 { // it is complete: what is counted now are heartbeats
+				if p.Done > 0 { // it is as complete as it gets: what is counted now are heartbeats
 					held = int64(l.Members.Count)
 				}
 				if n := c.joined(i, held); n >= total {
@@ -122,8 +126,8 @@ func (c *crowdRun) run(ctx context.Context, shares [][]string) (flow *Result, cp
 	case <-ctx.Done():
 		wg.Wait()
 		return nil, 0, nil, context.Cause(ctx)
-	case <-time.After(memberJoinTimeout + flushTimeout):
-		cancel(fmt.Errorf("not all members joined within %v: %v", memberJoinTimeout, c.held))
+	case <-time.After(crowdJoinTimeout + flushTimeout):
+		cancel(fmt.Errorf("not all members joined within %v: %v", crowdJoinTimeout, c.held))
 		wg.Wait()
 		return nil, 0, nil, context.Cause(ctx)
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tube-mq/tube/internal/vfs"
@@ -13,9 +14,9 @@ const lookAtDisk = 100 * time.Millisecond
 
 const (
 	// lateLook is a gap between two looks in which this process did not run, or
-	// hardly: what the disk did meanwhile is not known, and nothing is held against
-	// it.
-	lateLook = 5 * lookAtDisk
+	// hardly: it was stopped, or its processors have too much to do. What the disk did
+	// meanwhile is not known, and nothing is held against it.
+	lateLook = 2 * lookAtDisk
 	// A node is well again after probation times slow of quick flushes, at least
 	// enoughFlushes of them. Each relapse within relapseWithin doubles that, up to
 	// maxProbation times slow, so that a disk which is slow now and then does not
@@ -33,8 +34,8 @@ type diskHealth struct {
 	// any time.
 	slow, hung time.Duration
 
-	looked        time.Time // zero: never
-	flush, oldest underWay
+	looked time.Time // zero: never
+	late   lateLooks
 	// sick is why the node is; empty: it is well.
 	sick string
 	// bad is when a flush was last not quick, and flushes how many had come back.
@@ -67,18 +68,28 @@ func (e *hungError) Error() string {
 // look takes what is seen. It returns an error if the disk hangs; sick is then as
 // it was.
 func (d *diskHealth) look(s diskSeen) error {
-	lost := time.Duration(0)
 	if gap := s.now.Sub(d.looked); !d.looked.IsZero() && gap > lateLook {
-		lost = gap - lookAtDisk
+		d.late.add(s.now, gap-lookAtDisk)
 	}
 	d.looked = s.now
-	if took := d.oldest.age(s.oldest.Began, s.now, lost); d.hung > 0 && took >= d.hung {
+	d.late.forget(s.now.Add(-max(d.hung, 2*d.slow)))
+	if took := d.age(s.oldest.Began, s.now); d.hung > 0 && took >= d.hung {
 		return &hungError{s.oldest, took, d.hung}
 	}
 	if d.slow > 0 {
-		d.judge(s, d.flush.age(s.flushes.Began, s.now, lost), s.flushes.Slowest-lost)
+		slowest := s.flushes.Slowest
+		d.judge(s, d.age(s.flushes.Began, s.now), slowest-d.late.since(s.now.Add(-slowest)))
 	}
 	return nil
+}
+
+// age is how long an operation has been under way, without the time in which this
+// process did not look; 0 if it has not begun.
+func (d *diskHealth) age(began, now time.Time) time.Duration {
+	if began.IsZero() {
+		return 0
+	}
+	return now.Sub(began) - min(d.late.since(began), now.Sub(began))
 }
 
 // judge changes sick: running is how long the present flush takes, slowest how
@@ -106,21 +117,31 @@ func (d *diskHealth) fallSick(now time.Time, why string) {
 	}
 }
 
-// underWay is how long one operation has been, without the time in which this
-// process did not look.
-type underWay struct {
-	began time.Time
-	lost  time.Duration
+// lateLooks are the looks that came late, the oldest first, and by how much.
+type lateLooks []lateOne
+
+type lateOne struct {
+	at   time.Time
+	late time.Duration
 }
 
-func (u *underWay) age(began, now time.Time, lost time.Duration) time.Duration {
-	if began.IsZero() {
-		*u = underWay{}
-		return 0
+func (l *lateLooks) add(at time.Time, late time.Duration) { *l = append(*l, lateOne{at, late}) }
+
+// since is by how much looks were late after a moment.
+func (l lateLooks) since(t time.Time) (sum time.Duration) {
+	for _, x := range l {
+		if x.at.After(t) {
+			sum += min(x.late, x.at.Sub(t))
+		}
 	}
-	if !began.Equal(u.began) {
-		*u = underWay{began: began}
+	return sum
+}
+
+// forget leaves out what was before.
+func (l *lateLooks) forget(before time.Time) {
+	n := 0
+	for n < len(*l) && (*l)[n].at.Before(before) {
+		n++
 	}
-	u.lost += min(lost, now.Sub(began))
-	return now.Sub(began) - u.lost
+	*l = slices.Delete(*l, 0, n)
 }

@@ -169,3 +169,37 @@ func TestAPauseIsNotTheDisks(t *testing.T) {
 		})
 	}
 }
+
+// Processors that have too much to do let everything come late, the word of a flush as
+// well as the watchdog's looks: the disk is not to blame for that. A cluster that
+// moved its leaders about then would have even more to do.
+func TestABusyProcessorIsNotTheDisk(t *testing.T) {
+	a := newAiling(t)
+	a.quick(time.Second)
+	a.s.flushes.Began, a.s.flushes.File = a.s.now, "7.wal"
+	_ = a.pass(4*time.Second, 300*time.Millisecond) // a third of it counts
+	a.want(false)
+	a.s.flushes.Began = time.Time{}
+	a.flush(4 * time.Second)
+	_ = a.pass(300*time.Millisecond, 300*time.Millisecond)
+	a.want(false)
+	a.flush(3 * time.Millisecond)
+	_ = a.pass(time.Minute, lookAtDisk)
+	// What was late before it began does not count.
+	a.s.flushes.Began = a.s.now
+	_ = a.pass(2*time.Second, lookAtDisk)
+	a.want(true)
+
+	b := newAiling(t)
+	b.quick(time.Second)
+	b.s.flushes.Began, b.s.flushes.File = b.s.now, "7.wal"
+	_ = b.pass(7*time.Second, 300*time.Millisecond) // busy, and the disk is slow as well
+	b.want(true)
+	if n := len(b.d.late); n == 0 {
+		t.Error("no look was late")
+	}
+	_ = b.pass(2*time.Minute, lookAtDisk)
+	if n := len(b.d.late); n != 0 {
+		t.Errorf("%d late looks are kept", n)
+	}
+}

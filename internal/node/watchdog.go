@@ -41,7 +41,7 @@ func (n *Node) watchDisk(ctx context.Context) {
 		if h == nil {
 			return // nobody to tell yet
 		}
-		n.flushing.Store(int64(d.flush.age(s.flushes.Began, s.now, 0)))
+		n.flushing.Store(int64(d.age(s.flushes.Began, s.now)))
 		if (d.sick == "") != (was == "") {
 			n.changeHealth(h, d.sick)
 			told = time.Time{}
