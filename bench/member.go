@@ -101,7 +101,7 @@ func (c *member) session(ctx context.Context) error {
 	c.ready.Add(1)
 	for ctx.Err() == nil {
 		if c.quiet {
-			sleep(ctx, c.interval)
+			sleep(ctx, untilBeat(time.Now(), c.interval))
 		} else if err := c.fetch(); err != nil {
 			return err
 		}
@@ -115,6 +115,18 @@ func (c *member) session(ctx context.Context) error {
 		c.m.count.Add(1)
 	}
 	return ctx.Err()
+}
+
+// beatGrid is what heartbeats of quiet members are rounded to: a process that wakes up
+// for each of thousands of members on its own costs more than what they do.
+const beatGrid = 100 * time.Millisecond
+
+// untilBeat is how long to wait for the last moment of the grid within an interval.
+func untilBeat(now time.Time, interval time.Duration) time.Duration {
+	if interval < 10*beatGrid {
+		return interval
+	}
+	return now.Add(interval).Truncate(beatGrid).Sub(now)
 }
 
 // enter connects and joins. Members do that in order, few at a time, so that a group
