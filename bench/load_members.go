@@ -54,18 +54,17 @@ func (m *meter) members(ctx context.Context) (*Result, error) {
 	dials := make(chan struct{}, cmp.Or(want.AtOnce, memberDialsAtOnce))
 	patience := cmp.Or(want.JoinTimeout, memberJoinTimeout)
 	var wg sync.WaitGroup
-	for i := range want.Count {
-		group := fmt.Sprintf("bench-%s-%d", m.load.Topic, i/want.GroupSize)
-		if len(want.Groups) > 0 {
-			group = want.Groups[i/want.GroupSize%len(want.Groups)]
+	// One after the other, so that a group is soon complete: its members come more often
+	// while partitions move.
+	wg.Go(func() {
+		for i := range want.Count {
+			member := m.newMember(i, &holding, &ready, dials)
+			if !member.admit(runCtx) {
+				return
+			}
+			wg.Go(func() { member.live(runCtx) })
 		}
-		member := &member{
-			m: m, holding: &holding, ready: &ready, dials: dials, quiet: len(want.Groups) > 0, consumer: len(want.Groups) > 0,
-			group: group, topic: m.load.Topic,
-			partition: int32(i % want.Partitions), interval: want.Interval,
-		}
-		wg.Go(func() { member.live(runCtx) })
-	}
+	})
 	deadline := time.Now().Add(patience)
 	for int(ready.Load()) < want.Count && time.Now().Before(deadline) && ctx.Err() == nil {
 		sleep(ctx, 100*time.Millisecond)
@@ -84,4 +83,18 @@ func (m *meter) members(ctx context.Context) (*Result, error) {
 	cancel()
 	wg.Wait()
 	return r, nil
+}
+
+func (m *meter) newMember(i int, holding *atomic.Bool, ready *atomic.Int64, dials chan struct{}) *member {
+	want := m.load.Members
+	named := len(want.Groups) > 0
+	group := fmt.Sprintf("bench-%s-%d", m.load.Topic, i/want.GroupSize)
+	if named {
+		group = want.Groups[i/want.GroupSize%len(want.Groups)]
+	}
+	return &member{
+		m: m, holding: holding, ready: ready, dials: dials, quiet: named, consumer: named,
+		group: group, topic: m.load.Topic,
+		partition: int32(i % want.Partitions), interval: want.Interval,
+	}
 }

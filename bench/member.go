@@ -32,6 +32,7 @@ type member struct {
 	id         string
 	generation int32
 	inGroup    bool
+	admitted   bool // it is its turn to join
 	owned      []kmsg.ConsumerGroupHeartbeatRequestTopic // not told yet
 	request    []byte
 	response   []byte
@@ -134,12 +135,11 @@ func untilBeat(now time.Time, interval time.Duration) time.Duration {
 // wait for their turn.
 func (c *member) enter(ctx context.Context) error {
 	if c.id == "" {
-		select {
-		case c.dials <- struct{}{}:
-			defer func() { <-c.dials }()
-		case <-ctx.Done():
+		if !c.admitted && !c.admit(ctx) {
 			return ctx.Err()
 		}
+		c.admitted = false
+		defer func() { <-c.dials }()
 	}
 	if err := c.connect(ctx); err != nil {
 		return err
@@ -160,6 +160,16 @@ func (c *member) enter(ctx context.Context) error {
 		return err
 	}
 	return c.heartbeat()
+}
+
+// admit waits for this member's turn to connect and join.
+func (c *member) admit(ctx context.Context) bool {
+	select {
+	case c.dials <- struct{}{}:
+		c.admitted = true
+	case <-ctx.Done():
+	}
+	return c.admitted
 }
 
 // follow finds the coordinator anew, as clients do: the membership goes on there.
