@@ -72,8 +72,8 @@ func TestUnacknowledgedTakeLittleMemory(t *testing.T) {
 		}
 	}
 	c, _ := s.Counts(7, "", messages)
-	if c.Backlog != messages/2 || len(d.leases) != messages/2 {
-		t.Fatalf("backlog %d, %d leases", c.Backlog, len(d.leases))
+	if c.Backlog != messages/2 || d.leases.count != messages/2 {
+		t.Fatalf("backlog %d, %d leases", c.Backlog, d.leases.count)
 	}
 	limit("leased")
 	d.Tick(61_000)
