@@ -228,6 +228,7 @@ type picking struct {
 	err   error
 
 	acks []record.Offset // filtered out, or trusted
+	near []Message       // in a row; what was read last
 }
 
 // maxLooks is how many messages one Take looks at, most of which a filter may leave out.
@@ -449,7 +450,7 @@ func (d *Desk) isDead(k Candidate) bool {
 func (p *picking) offer(k Candidate) {
 	d := p.d
 	p.looks++
-	m, err := d.cfg.Source.Message(k.Offset)
+	m, err := p.message(k.Offset)
 	switch {
 	case errors.Is(err, ErrGone):
 		d.out.Gone = true
@@ -485,6 +486,18 @@ func (p *picking) offer(k Candidate) {
 		return
 	}
 	p.give(k, m)
+}
+
+// message reads a message, unless it came along with the one before.
+func (p *picking) message(o record.Offset) (*Message, error) {
+	if len(p.near) == 0 || o < p.near[0].Offset || o > p.near[len(p.near)-1].Offset {
+		near, err := p.d.cfg.Source.Messages(o)
+		if err != nil {
+			return nil, err
+		}
+		p.near = near
+	}
+	return &p.near[o-p.near[0].Offset], nil
 }
 
 // back puts a message where it will be found again.

@@ -164,8 +164,8 @@ func (d *Desk) claim(o record.Offset) bool {
 	if d.keys == nil {
 		return true
 	}
-	m, err := d.cfg.Source.Message(o)
-	return err == nil && (m.KeyNull || d.keys.enter(o, hashKey(m.Key)))
+	m, err := d.cfg.Source.Messages(o)
+	return err == nil && (m[0].KeyNull || d.keys.enter(o, hashKey(m[0].Key)))
 }
 
 // withdraw takes a message out of where it might be handed out from.

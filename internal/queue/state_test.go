@@ -23,8 +23,8 @@ func heapBytes() int64 {
 // manyMessages is a source of as many messages as are wanted.
 type manyMessages struct{ end record.Offset }
 
-func (s manyMessages) Message(o record.Offset) (*Message, error) {
-	return &Message{Offset: o, KeyNull: true}, nil
+func (s manyMessages) Messages(o record.Offset) ([]Message, error) {
+	return []Message{{Offset: o, KeyNull: true}}, nil
 }
 func (s manyMessages) End() record.Offset { return s.end }
 
