@@ -321,7 +321,7 @@ func (p *Partition) QueueFind(ctx context.Context, id string) ([]record.Offset, 
 		if err := ctx.Err(); err != nil {
 			return found, err
 		}
-		chunk, err := p.log.Read(at, readAheadBytes, true, b.HighWatermark)
+		chunk, err := p.log.Read(at, readStepBytes, true, b.HighWatermark)
 		if err != nil {
 			return found, p.readError(err)
 		}

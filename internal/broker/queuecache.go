@@ -93,7 +93,10 @@ type messages struct{ p *Partition }
 func (s messages) End() record.Offset { return s.p.machine.bounds.Load().HighWatermark }
 
 // readAheadBytes are read at once by who reads on where the last batch ended.
-const readAheadBytes = 256 << 10
+const readAheadBytes = 1<<20 + record.HeaderBytes
+
+// readStepBytes are read at once by who looks for single batches.
+const readStepBytes = 256 << 10
 
 // Messages implements queue.Source.
 func (s messages) Messages(o record.Offset) ([]queue.Message, error) {
@@ -117,7 +120,7 @@ func (s messages) Messages(o record.Offset) ([]queue.Message, error) {
 	if err != nil {
 		return nil, s.p.readError(err)
 	}
-	all := make([]byte, 0, chunk.SizeBytes)
+	var all []byte // most have one part: append does not clear what it copies over
 	for _, part := range chunk.Parts {
 		all = append(all, part...)
 	}

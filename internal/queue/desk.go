@@ -228,7 +228,9 @@ type picking struct {
 	err   error
 
 	acks []record.Offset // filtered out, or trusted
-	near []Message       // in a row; what was read last
+	// near is what was read last: messages in a row, from nearAt on.
+	near   []Message
+	nearAt record.Offset
 }
 
 // maxLooks is how many messages one Take looks at, most of which a filter may leave out.
@@ -490,14 +492,15 @@ func (p *picking) offer(k Candidate) {
 
 // message reads a message, unless it came along with the one before.
 func (p *picking) message(o record.Offset) (*Message, error) {
-	if len(p.near) == 0 || o < p.near[0].Offset || o > p.near[len(p.near)-1].Offset {
-		near, err := p.d.cfg.Source.Messages(o)
-		if err != nil {
-			return nil, err
-		}
-		p.near = near
+	if i := o - p.nearAt; i >= 0 && i < record.Offset(len(p.near)) {
+		return &p.near[i], nil
 	}
-	return &p.near[o-p.near[0].Offset], nil
+	near, err := p.d.cfg.Source.Messages(o)
+	if err != nil {
+		return nil, err
+	}
+	p.near, p.nearAt = near, o
+	return &near[0], nil
 }
 
 // back puts a message where it will be found again.
