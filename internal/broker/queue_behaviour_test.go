@@ -385,7 +385,7 @@ func TestLostToRetentionIsTold(t *testing.T) {
 	if l := <-lost; l.Count != 1 || l.Before != 2 || l.Group != testGroup || l.Topic != "orders" {
 		t.Errorf("told %+v", l)
 	}
-	if m, err := (messages{q.partition()}).Message(1); !errors.Is(err, queue.ErrGone) {
+	if m, err := (messages{q.partition()}).one(1); !errors.Is(err, queue.ErrGone) {
 		t.Errorf("a message below the log's start is read: %v, %v", m, err)
 	}
 	want(t, q.receive("x", 9, 0), "c@2#1 ")

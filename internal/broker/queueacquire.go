@@ -115,7 +115,7 @@ func (p *Partition) QueueBatches(list []record.Offset, maxBytes int) (batches []
 	end := p.machine.bounds.Load().HighWatermark
 	for offsets < len(list) {
 		// In small steps: what lies between may not be wanted.
-		all, err := p.readWhole(list[offsets], min(max(0, maxBytes-len(batches)), readAheadBytes), end)
+		all, err := p.readWhole(list[offsets], min(max(0, maxBytes-len(batches)), readStepBytes), end)
 		if err != nil {
 			return batches, offsets, err
 		}

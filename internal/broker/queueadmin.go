@@ -133,7 +133,7 @@ func (p *Partition) QueueMessage(o record.Offset) (*queue.Message, error) {
 	if src := (messages{p}); o < 0 || o >= src.End() {
 		return nil, fmt.Errorf("%w: %d, the log ends at %d", ErrOutOfRange, o, src.End())
 	}
-	return messages{p}.Message(o)
+	return messages{p}.one(o)
 }
 
 // QueueCancel takes messages that wait for their time from all groups, also from
@@ -321,7 +321,7 @@ func (p *Partition) QueueFind(ctx context.Context, id string) ([]record.Offset, 
 		if err := ctx.Err(); err != nil {
 			return found, err
 		}
-		chunk, err := p.log.Read(at, readAheadBytes, true, b.HighWatermark)
+		chunk, err := p.log.Read(at, readStepBytes, true, b.HighWatermark)
 		if err != nil {
 			return found, p.readError(err)
 		}

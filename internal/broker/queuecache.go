@@ -37,8 +37,9 @@ func newBatchCache(maxBytes int) *batchCache {
 	return &batchCache{maxBytes: maxBytes, order: list.New()}
 }
 
-// find is a message in the cache. follows: it is not, but the one before it is.
-func (c *batchCache) find(p *Partition, o record.Offset) (m *queue.Message, follows bool) {
+// find is a message in the cache, with those behind it in its batch. follows: it is
+// not there, but the one before it is.
+func (c *batchCache) find(p *Partition, o record.Offset) (ms []queue.Message, follows bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := sort.Search(len(p.queue.cached), func(i int) bool { return p.queue.cached[i].base > o }) - 1
@@ -50,7 +51,7 @@ func (c *batchCache) find(p *Partition, o record.Offset) (m *queue.Message, foll
 		if c.order.Front() != b.el {
 			c.order.MoveToFront(b.el)
 		}
-		return &b.messages[d], false
+		return b.messages[d:], false
 	}
 	return nil, o == b.base+record.Offset(len(b.messages))
 }
@@ -92,18 +93,21 @@ type messages struct{ p *Partition }
 func (s messages) End() record.Offset { return s.p.machine.bounds.Load().HighWatermark }
 
 // readAheadBytes are read at once by who reads on where the last batch ended.
-const readAheadBytes = 256 << 10
+const readAheadBytes = 1<<20 + record.HeaderBytes
 
-// Message implements queue.Source.
-func (s messages) Message(o record.Offset) (*queue.Message, error) {
+// readStepBytes are read at once by who looks for single batches.
+const readStepBytes = 256 << 10
+
+// Messages implements queue.Source.
+func (s messages) Messages(o record.Offset) ([]queue.Message, error) {
 	b := s.p.machine.bounds.Load()
 	if o < b.LogStart {
 		return nil, fmt.Errorf("%w: %d, which is %d", queue.ErrGone, o, b.LogStart)
 	}
 	cache := s.p.broker.queues.cache
-	m, follows := cache.find(s.p, o)
-	if m != nil {
-		return m, nil
+	ms, follows := cache.find(s.p, o)
+	if ms != nil {
+		return ms, nil
 	}
 	want := 1
 	if follows {
@@ -116,7 +120,7 @@ func (s messages) Message(o record.Offset) (*queue.Message, error) {
 	if err != nil {
 		return nil, s.p.readError(err)
 	}
-	all := make([]byte, 0, chunk.SizeBytes)
+	var all []byte // most have one part: append does not clear what it copies over
 	for _, part := range chunk.Parts {
 		all = append(all, part...)
 	}
@@ -129,15 +133,24 @@ func (s messages) Message(o record.Offset) (*queue.Message, error) {
 			return nil, s.p.readError(err)
 		}
 		cache.put(s.p, b)
-		if d := o - b.base; m == nil && d >= 0 && int(d) < len(b.messages) {
-			m = &b.messages[d]
+		if d := o - b.base; ms == nil && d >= 0 && int(d) < len(b.messages) {
+			ms = b.messages[d:]
 		}
 		all = rest
 	}
-	if m == nil {
+	if ms == nil {
 		return nil, fmt.Errorf("%w: partition %s: nothing at offset %d", ErrStorage, s.p.id, o)
 	}
-	return m, nil
+	return ms, nil
+}
+
+// one is a single message.
+func (s messages) one(o record.Offset) (*queue.Message, error) {
+	ms, err := s.Messages(o)
+	if err != nil {
+		return nil, err
+	}
+	return &ms[0], nil
 }
 
 // decode takes the first batch of a partition off b.

@@ -87,7 +87,7 @@ func (x death) letter() error {
 	if gone {
 		return ErrNotLeader
 	}
-	m, err := messages{p}.Message(x.o)
+	m, err := messages{p}.one(x.o)
 	if errors.Is(err, queue.ErrGone) {
 		return nil
 	}

@@ -40,15 +40,15 @@ func newFakeQueue(p *fakePartition) *fakeQueue {
 
 func (p *fakePartition) Queue() PartitionQueue { return p.queue }
 
-// End and Message make the partition a queue.Source; only offsets matter.
+// End and Messages make the partition a queue.Source; only offsets matter.
 func (q *fakeQueue) End() record.Offset {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	return q.p.end
 }
 
-func (q *fakeQueue) Message(o record.Offset) (*queue.Message, error) {
-	return &queue.Message{Offset: o, Value: []byte("value"), KeyNull: true}, nil
+func (q *fakeQueue) Messages(o record.Offset) ([]queue.Message, error) {
+	return []queue.Message{{Offset: o, Value: []byte("value"), KeyNull: true}}, nil
 }
 
 func (q *fakeQueue) apply(ops ...queue.Op) {

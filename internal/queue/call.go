@@ -78,10 +78,12 @@ type Place struct {
 
 // String is partition and offset, for example "3-1042": the id of a message that was
 // given none.
-func (p Place) String() string {
-	b := make([]byte, 0, 32)
+func (p Place) String() string { return string(p.Append(make([]byte, 0, 32))) }
+
+// Append is String's text behind b: at most 32 bytes.
+func (p Place) Append(b []byte) []byte {
 	b = append(strconv.AppendInt(b, int64(p.Partition), 10), '-')
-	return string(strconv.AppendInt(b, int64(p.Offset), 10))
+	return strconv.AppendInt(b, int64(p.Offset), 10)
 }
 
 // ParsePlace reads what String wrote; false: it is something else.

@@ -29,9 +29,9 @@ type Desk struct {
 
 	// leases has what is in hand: leased, or with a settlement that is not committed.
 	// Nothing in it is handed out.
-	leases map[record.Offset]*lease
-	expiry leaseHeap // those held or asked about
-	held   int       // those held or asked about
+	leases *leases
+	held   int // those held or asked about
+	cursor uint32
 
 	// ready, suspects: to be handed out again. waiting: not before a time. dying: to be
 	// dead letters. parked: the same, but kept for their keys' sake. All are looked up in
@@ -112,7 +112,7 @@ type Taking struct {
 // NewDesk starts from the State.
 func NewDesk(cfg DeskConfig, nowMillis int64) *Desk {
 	cfg.Partitions = max(cfg.Partitions, 1)
-	d := &Desk{cfg: cfg, nonce: cfg.Nonce, begunMillis: nowMillis}
+	d := &Desk{cfg: cfg, nonce: cfg.Nonce, begunMillis: nowMillis, cursor: CursorOf(cfg.Group, cfg.Member), leases: newLeases()}
 	d.reset()
 	d.Configure(cfg.Settings, cfg.Filter, nowMillis)
 	return d
@@ -121,10 +121,11 @@ func NewDesk(cfg DeskConfig, nowMillis int64) *Desk {
 // reset forgets everything and begins at the floor. Leases that were given may still
 // be settled, as those of an earlier leader may.
 func (d *Desk) reset() {
-	for _, l := range d.leases {
+	d.leases.each(0, func(l *lease) bool {
 		d.letGo(l)
-	}
-	d.leases, d.expiry, d.held = map[record.Offset]*lease{}, nil, 0
+		return true
+	})
+	d.leases, d.held = newLeases(), 0
 	d.next, d.fresh, d.waiting = 0, nil, nil
 	d.ready, d.suspects, d.dying, d.parked = offsets{}, offsets{}, offsets{}, offsets{}
 	d.avoid = map[record.Offset]avoided{}
@@ -227,6 +228,9 @@ type picking struct {
 	err   error
 
 	acks []record.Offset // filtered out, or trusted
+	// near is what was read last: messages in a row, from nearAt on.
+	near   []Message
+	nearAt record.Offset
 }
 
 // maxLooks is how many messages one Take looks at, most of which a filter may leave out.
@@ -256,7 +260,7 @@ func (p *picking) suspects() {
 			continue
 		}
 		d.suspects.remove(o)
-		if d.leases[o] != nil {
+		if d.leases.has(o) {
 			continue
 		}
 		k, ok := d.look(o, p.end)
@@ -281,7 +285,7 @@ func (p *picking) run() {
 			continue
 		}
 		d.ready.remove(o)
-		if d.leases[o] != nil {
+		if d.leases.has(o) {
 			continue // being settled; what follows is for when that is committed
 		}
 		k, ok := d.look(o, p.end)
@@ -371,7 +375,7 @@ func (p *picking) nextFresh() (Candidate, bool) {
 		}
 		k := d.fresh[0]
 		d.fresh = d.fresh[1:]
-		if d.leases[k.Offset] == nil {
+		if !d.leases.has(k.Offset) {
 			return k, true
 		}
 	}
@@ -448,7 +452,7 @@ func (d *Desk) isDead(k Candidate) bool {
 func (p *picking) offer(k Candidate) {
 	d := p.d
 	p.looks++
-	m, err := d.cfg.Source.Message(k.Offset)
+	m, err := p.message(k.Offset)
 	switch {
 	case errors.Is(err, ErrGone):
 		d.out.Gone = true
@@ -486,6 +490,19 @@ func (p *picking) offer(k Candidate) {
 	p.give(k, m)
 }
 
+// message reads a message, unless it came along with the one before.
+func (p *picking) message(o record.Offset) (*Message, error) {
+	if i := o - p.nearAt; i >= 0 && i < record.Offset(len(p.near)) {
+		return &p.near[i], nil
+	}
+	near, err := p.d.cfg.Source.Messages(o)
+	if err != nil {
+		return nil, err
+	}
+	p.near, p.nearAt = near, o
+	return &near[0], nil
+}
+
 // back puts a message where it will be found again.
 func (d *Desk) back(k Candidate) {
 	if k.Suspect {
@@ -511,7 +528,7 @@ func (d *Desk) wants(m *Message) bool {
 func (p *picking) give(k Candidate, m *Message) {
 	d := p.d
 	d.nonce++
-	t := Taken{Lease: Lease{d.cfg.Partition, k.Offset, k.Attempts + 1, d.nonce, CursorOf(d.cfg.Group, d.cfg.Member)}, Message: m}
+	t := Taken{Lease: Lease{d.cfg.Partition, k.Offset, k.Attempts + 1, d.nonce, d.cursor}, Message: m}
 	d.rate.take(1)
 	size := m.SizeBytes()
 	d.bytes.take(float64(size))
@@ -520,15 +537,13 @@ func (p *picking) give(k Candidate, m *Message) {
 	if d.cfg.Settings.AutoAck {
 		p.acks = append(p.acks, k.Offset)
 		// Till it is committed nobody else gets it.
-		d.leases[k.Offset] = &lease{offset: k.Offset, state: acking}
+		d.leases.add(k.Offset).state = acking
 	} else {
 		t.UntilMillis = p.now + d.cfg.Settings.Lease.Milliseconds()
 		t.Alone = k.Suspect
-		l := &lease{
-			offset: k.Offset, nonce: d.nonce, attempt: int16(min(k.Attempts+1, math.MaxInt16)), state: held,
-			untilMillis: t.UntilMillis, since: d.tenths(p.now), alone: k.Suspect,
-		}
-		d.hold(l, p.h)
+		l := d.leases.add(k.Offset)
+		l.nonce, l.attempt, l.alone = d.nonce, int16(min(k.Attempts+1, math.MaxInt16)), k.Suspect
+		d.hold(l, p.h, p.now, t.UntilMillis)
 	}
 	p.taken = append(p.taken, t)
 }

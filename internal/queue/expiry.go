@@ -2,6 +2,7 @@ package queue
 
 import (
 	"container/heap"
+	"slices"
 
 	"github.com/tube-mq/tube/internal/record"
 )
@@ -16,7 +17,7 @@ const avoidMillis = 5000
 func (d *Desk) Tick(nowMillis int64) {
 	for len(d.waiting) > 0 && d.waiting[0].DueMillis <= nowMillis {
 		e := heap.Pop(&d.waiting).(Delayed)
-		if d.leases[e.Offset] != nil {
+		if d.leases.has(e.Offset) {
 			continue
 		}
 		if d.dying.remove(e.Offset) {
@@ -30,11 +31,9 @@ func (d *Desk) Tick(nowMillis int64) {
 		d.requeue(nowMillis, e.Offset)
 	}
 	var out []*lease
-	for len(d.expiry) > 0 && d.expiry[0].untilMillis <= nowMillis {
-		l := d.expiry[0]
+	for l := d.leases.ending(); l != nil && d.untilMillis(l) <= nowMillis; l = d.leases.ending() {
 		out = append(out, l)
-		l.untilMillis = nowMillis + askMillis
-		heap.Fix(&d.expiry, 0)
+		d.leases.prolong(l, d.length(l, nowMillis+askMillis))
 	}
 	d.ended(nowMillis, out, "lease ran out")
 }
@@ -43,34 +42,38 @@ func (d *Desk) Tick(nowMillis int64) {
 func (d *Desk) ended(nowMillis int64, list []*lease, reason string) {
 	var asks map[*hand][]Lease
 	for _, l := range list {
-		if l.state == held && l.hand.member.CanBeAsked {
+		if h := d.handOf(l); l.state == held && h.member.CanBeAsked {
 			l.state = asked
 			if asks == nil {
 				asks = map[*hand][]Lease{}
 			}
-			asks[l.hand] = append(asks[l.hand], d.leaseOf(l))
+			asks[h] = append(asks[h], d.leaseOf(l))
 			continue
 		}
 		d.lose(l, nowMillis, reason)
 	}
 	for _, l := range list {
-		if leases := asks[l.hand]; leases != nil { // in order, not the map's
-			d.out.Asks = append(d.out.Asks, Ask{l.hand.member, leases})
-			delete(asks, l.hand)
+		if len(asks) == 0 {
+			break
+		}
+		h := d.handOf(l)
+		if leases := asks[h]; leases != nil { // in order, not the map's
+			d.out.Asks = append(d.out.Asks, Ask{h.member, leases})
+			delete(asks, h)
 		}
 	}
 }
 
 func (d *Desk) leaseOf(l *lease) Lease {
-	return Lease{d.cfg.Partition, l.offset, int(l.attempt), l.nonce, CursorOf(d.cfg.Group, d.cfg.Member)}
+	return Lease{d.cfg.Partition, l.offset, int(l.attempt), l.nonce, d.cursor}
 }
 
 // lose gives up a lease whose consumer did not settle it. It is counted if the
 // consumer held nothing else meanwhile; else it may have been another that it
 // perished by, so the message becomes a suspect.
 func (d *Desk) lose(l *lease, nowMillis int64, reason string) {
-	h := l.hand
-	counted := l.alone || l.seq == h.given
+	h := d.handOf(l)
+	counted := l.alone || h.lone == lone{d, l.offset}
 	if l.state == asked {
 		reason += ", no answer"
 	}
@@ -93,7 +96,7 @@ func (d *Desk) lose(l *lease, nowMillis int64, reason string) {
 
 // Answer takes a consumer's answer to a question.
 func (d *Desk) Answer(nowMillis int64, lease Lease, a Answer) {
-	l := d.leases[lease.Offset]
+	l := d.leases.at(lease.Offset)
 	if l == nil || l.state != asked || l.nonce != lease.Nonce {
 		return
 	}
@@ -117,16 +120,9 @@ func (d *Desk) SessionGone(nowMillis int64, session string) {
 	if h == nil || h.count == 0 {
 		return
 	}
-	var out []*lease
-	for _, l := range d.expiry {
-		if l.hand == h && l.state == held {
-			out = append(out, l)
-		}
-	}
-	byOffset(out)
+	out := slices.DeleteFunc(d.leases.inHand(h.number), func(l *lease) bool { return l.state != held })
 	for _, l := range out {
-		l.untilMillis = nowMillis + askMillis
-		heap.Fix(&d.expiry, int(l.index))
+		d.leases.prolong(l, d.length(l, nowMillis+askMillis))
 	}
 	d.ended(nowMillis, out, "consumer went away")
 }
@@ -134,8 +130,8 @@ func (d *Desk) SessionGone(nowMillis int64, session string) {
 // DeadlineMillis is when Tick is to be called; 0: never.
 func (d *Desk) DeadlineMillis() int64 {
 	at := int64(0)
-	if len(d.expiry) > 0 {
-		at = d.expiry[0].untilMillis
+	if l := d.leases.ending(); l != nil {
+		at = d.untilMillis(l)
 	}
 	if len(d.waiting) > 0 && (at == 0 || d.waiting[0].DueMillis < at) {
 		at = d.waiting[0].DueMillis
@@ -157,5 +153,5 @@ func (d *Desk) RateMillis(nowMillis int64) int64 {
 // Idle says that the desk knows nothing that the State does not: it may be dropped
 // and made anew.
 func (d *Desk) Idle() bool {
-	return len(d.leases) == 0 && len(d.waiting) == 0 && d.dying.empty() && d.cfg.Settings.Rate == 0 && d.cfg.Settings.RateBytes == 0
+	return d.leases.count == 0 && len(d.waiting) == 0 && d.dying.empty() && d.cfg.Settings.Rate == 0 && d.cfg.Settings.RateBytes == 0
 }

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -97,7 +96,7 @@ func (d *Desk) Explain(nowMillis int64, waiting int) Explanation {
 		e.Reason, e.Sentence = ReasonNoCursor, "the group has not begun in this partition yet"
 		return e
 	}
-	e.Leased, e.Waiting = int64(len(d.leases)), int64(len(d.waiting))
+	e.Leased, e.Waiting = int64(d.leases.count), int64(len(d.waiting))
 	e.Dying, e.Parked, e.Filtered = d.dying.count(), d.parked.count(), d.filtered
 	if d.keys != nil {
 		e.HeldBack = int64(d.keys.held)
@@ -109,8 +108,8 @@ func (d *Desk) Explain(nowMillis int64, waiting int) Explanation {
 		}
 	}
 	e.NextMillis = d.DeadlineMillis()
-	if len(d.expiry) > 0 {
-		p := d.pendingLease(d.expiry[0])
+	if l := d.leases.ending(); l != nil {
+		p := d.pendingLease(l)
 		e.OldestLease = &p
 	}
 	if d.filterErr != nil {
@@ -163,7 +162,7 @@ func (d *Desk) whyNoneReady(nowMillis int64, e *Explanation) (reason, sentence s
 			state = "parked: it failed too often; retry or skip it"
 		case d.dying.has(owner):
 			state = "to be a dead letter"
-		case d.leases[owner] == nil:
+		case !d.leases.has(owner):
 			state = "waiting to be tried again"
 		}
 		return ReasonKey, fmt.Sprintf("%d messages wait for others of their key; %d of them for offset %d, which is %s", e.HeldBack, waiting, owner, state)
@@ -183,14 +182,10 @@ func (d *Desk) whyNoneReady(nowMillis int64, e *Explanation) (reason, sentence s
 	return ReasonDeadLetters, fmt.Sprintf("%d messages are being written to the dead letters", e.Dying)
 }
 
-func byOffset(list []*lease) {
-	slices.SortFunc(list, func(a, b *lease) int { return cmp.Compare(a.offset, b.offset) })
-}
-
 func (d *Desk) pendingLease(l *lease) Pending {
 	p := Pending{
 		Partition: d.cfg.Partition, Offset: l.offset, Status: "settling", Attempts: int(l.attempt) - 1,
-		SinceMillis: d.sinceMillis(l), UntilMillis: l.untilMillis, LeaseID: d.leaseOf(l).String(),
+		SinceMillis: d.sinceMillis(l), UntilMillis: d.untilMillis(l), LeaseID: d.leaseOf(l).String(),
 	}
 	switch l.state {
 	case held:
@@ -198,8 +193,8 @@ func (d *Desk) pendingLease(l *lease) Pending {
 	case asked:
 		p.Status = "asked"
 	}
-	if l.hand != nil {
-		p.Member, p.Address, p.Session = l.hand.member.ID, l.hand.member.Address, l.hand.member.Session
+	if h := d.handOf(l); h != nil {
+		p.Member, p.Address, p.Session = h.member.ID, h.member.Address, h.member.Session
 	}
 	return p
 }
@@ -207,21 +202,20 @@ func (d *Desk) pendingLease(l *lease) Pending {
 // Pending lists what is in hand or failed, by offset from one on, at most max.
 func (d *Desk) Pending(from record.Offset, max int) []Pending {
 	var list []record.Offset
-	for o := range d.leases {
-		if o >= from {
-			list = append(list, o)
-		}
-	}
+	d.leases.each(from, func(l *lease) bool {
+		list = append(list, l.offset)
+		return len(list) < max
+	})
 	d.cfg.Read(func(s *State) {
 		if c := s.cursor(d.cfg.Group, d.cfg.Member); c != nil {
 			for o := range c.failures {
-				if o >= from && d.leases[o] == nil {
+				if o >= from && !d.leases.has(o) {
 					list = append(list, o)
 				}
 			}
 			n := 0
 			for o, ok := c.suspects.next(from); ok && n < max; o, ok = c.suspects.next(o + 1) {
-				if d.leases[o] == nil && c.failures[o] == nil {
+				if !d.leases.has(o) && c.failures[o] == nil {
 					list = append(list, o)
 					n++
 				}
@@ -240,7 +234,7 @@ func (d *Desk) Pending(from record.Offset, max int) []Pending {
 func (d *Desk) pending(o record.Offset) Pending {
 	var t Trace
 	d.cfg.Read(func(s *State) { t, _ = s.Trace(d.cfg.Group, d.cfg.Member, o) })
-	if l := d.leases[o]; l != nil {
+	if l := d.leases.at(o); l != nil {
 		p := d.pendingLease(l)
 		p.Records = t.Records
 		return p

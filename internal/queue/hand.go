@@ -1,9 +1,15 @@
 package queue
 
+import "github.com/tube-mq/tube/internal/record"
+
 // Hands is who holds how much of a group, over all its partitions that one node
 // leads. The desks of the group share it.
 type Hands struct {
 	bySession map[string]*hand
+	// byNumber: leases name hands by number. No number of a hand that is known is given again.
+	byNumber map[uint32]*hand
+	last     *hand // that was looked for by number
+	given    uint32
 	// draining is whose hand is to become empty for a suspect of a desk; nil: nobody's.
 	draining *hand
 	drainFor *Desk
@@ -13,11 +19,19 @@ type Hands struct {
 // hand is what one session holds.
 type hand struct {
 	member Member
-	count  int    // leases held
-	given  uint32 // leases ever given
+	number uint32
+	count  int // leases held
+	// lone is the lease it got while it held nothing else, if it got none since.
+	lone lone
 	// exclusive: it holds a suspect, and gets nothing else until that is settled.
 	exclusive  bool
 	seenMillis int64
+}
+
+// lone names a lease; none: the zero value.
+type lone struct {
+	desk   *Desk
+	offset record.Offset
 }
 
 // Sessions that hold nothing are forgotten after a while, or at once when there are too many.
@@ -27,7 +41,9 @@ const (
 )
 
 // NewHands is empty.
-func NewHands() *Hands { return &Hands{bySession: map[string]*hand{}, sweepAt: sweepHandsAt} }
+func NewHands() *Hands {
+	return &Hands{bySession: map[string]*hand{}, byNumber: map[uint32]*hand{}, sweepAt: sweepHandsAt}
+}
 
 // of is the hand of a member's session.
 func (h *Hands) of(m Member, nowMillis int64) *hand {
@@ -36,11 +52,33 @@ func (h *Hands) of(m Member, nowMillis int64) *hand {
 		if len(h.bySession) >= h.sweepAt {
 			h.sweep(nowMillis)
 		}
-		x = &hand{}
-		h.bySession[m.Session] = x
+		x = &hand{number: h.newNumber()}
+		h.bySession[m.Session], h.byNumber[x.number] = x, x
 	}
 	x.member, x.seenMillis = m, nowMillis
 	return x
+}
+
+// newNumber is none of those there are, nor 0: they begin anew after four billion.
+func (h *Hands) newNumber() uint32 {
+	for {
+		h.given++
+		if h.given != 0 && h.byNumber[h.given] == nil {
+			return h.given
+		}
+	}
+}
+
+// numbered finds a hand; nil: it was forgotten, or the number is 0.
+func (h *Hands) numbered(n uint32) *hand {
+	if h.last == nil || h.last.number != n {
+		x := h.byNumber[n]
+		if x == nil {
+			return nil
+		}
+		h.last = x
+	}
+	return h.last
 }
 
 func (h *Hands) sweep(nowMillis int64) {
@@ -54,6 +92,10 @@ func (h *Hands) sweep(nowMillis int64) {
 
 func (h *Hands) forget(session string, x *hand) {
 	delete(h.bySession, session)
+	delete(h.byNumber, x.number)
+	if h.last == x {
+		h.last = nil
+	}
 	if h.draining == x {
 		h.draining = nil
 	}

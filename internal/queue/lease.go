@@ -3,16 +3,18 @@ package queue
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
-	"strings"
 
 	"github.com/tube-mq/tube/internal/record"
 )
 
 // String is the lease's id as clients see it: partition, offset, attempt, nonce and
 // cursor, so that any node can tell whom to ask, and a group a lease of another.
-func (l Lease) String() string {
-	b := make([]byte, 0, 64)
+func (l Lease) String() string { return string(l.Append(make([]byte, 0, 64))) }
+
+// Append is String's text behind b: at most 80 bytes.
+func (l Lease) Append(b []byte) []byte {
 	b = append(strconv.AppendInt(b, int64(l.Partition), 10), '-')
 	b = append(strconv.AppendInt(b, int64(l.Offset), 10), '-')
 	b = append(strconv.AppendInt(b, int64(l.Attempt), 10), '-')
@@ -20,39 +22,54 @@ func (l Lease) String() string {
 	if l.Cursor != 0 {
 		b = strconv.AppendUint(append(b, '-'), uint64(l.Cursor), 16)
 	}
-	return string(b)
+	return b
 }
+
+// maxLeaseID is the length in bytes of the longest lease id.
+const maxLeaseID = 80
 
 // ParseLease reads what String wrote. Anything else is ErrLeaseUnknown.
 func ParseLease(id string) (Lease, error) {
-	var parts [5]string
-	n := 0
-	for rest, more := id, true; more && n <= len(parts); n++ {
-		var part string
-		if part, rest, more = strings.Cut(rest, "-"); n < len(parts) {
-			parts[n] = part
-		}
-	}
-	bad := func() (Lease, error) { return Lease{}, fmt.Errorf("%w: %.80q is no lease id", ErrLeaseUnknown, id) }
-	if len(id) > 80 || n != 4 && n != 5 {
-		return bad()
-	}
-	p, err1 := strconv.ParseUint(parts[0], 10, 31)
-	o, err2 := strconv.ParseUint(parts[1], 10, 63)
-	a, err3 := strconv.ParseUint(parts[2], 10, 31)
-	nonce, err4 := strconv.ParseUint(parts[3], 16, 64)
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || nonce == 0 {
-		return bad()
-	}
+	p, rest, ok1 := number(id, 10, math.MaxInt32)
+	o, rest, ok2 := number(rest, 10, math.MaxInt64)
+	a, rest, ok3 := number(rest, 10, math.MaxInt32)
+	nonce, rest, ok4 := number(rest, 16, math.MaxUint64)
+	ok := len(id) <= maxLeaseID && ok1 && ok2 && ok3 && ok4 && nonce != 0 && id[len(id)-1] != '-'
 	l := Lease{record.Partition(p), record.Offset(o), int(a), nonce, 0}
-	if n == 5 {
-		c, err := strconv.ParseUint(parts[4], 16, 32)
-		if err != nil || c == 0 {
-			return bad()
-		}
+	if rest != "" {
+		c, rest, ok5 := number(rest, 16, math.MaxUint32)
+		ok = ok && ok5 && c != 0 && rest == ""
 		l.Cursor = uint32(c)
 	}
+	if !ok {
+		return Lease{}, fmt.Errorf("%w: %.80q is no lease id", ErrLeaseUnknown, id)
+	}
 	return l, nil
+}
+
+// number takes a number of at least one digit and the hyphen behind it, if there is
+// one, off a string.
+func number(s string, base, most uint64) (v uint64, rest string, ok bool) {
+	for i := 0; i < len(s); i++ {
+		c := uint64(s[i])
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c == '-':
+			return v, s[i+1:], i > 0
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, s, false
+		}
+		if c >= base || v > (most-c)/base {
+			return 0, s, false
+		}
+		v = v*base + c
+	}
+	return v, "", s != ""
 }
 
 // CursorOf is what leases of a group's cursor bear, of a broadcast member's if there

@@ -31,9 +31,10 @@ var ErrGone = errors.New("message is below the log's start")
 
 // Source has a partition's messages.
 type Source interface {
-	// Message returns a committed message; it is the caller's to keep, not to change.
+	// Messages returns committed messages in a row of which the first is at o: it, and
+	// those that were read along with it. They are the caller's to keep, not to change.
 	// Errors: ErrGone; others mean that nothing can be read now.
-	Message(o record.Offset) (*Message, error)
+	Messages(o record.Offset) ([]Message, error)
 	// End is the offset behind the last committed message.
 	End() record.Offset
 }

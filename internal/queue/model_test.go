@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -172,7 +171,7 @@ func (m *model) carry() {
 	for o := range m.valid {
 		l := (*lease)(nil)
 		if d != nil {
-			l = d.leases[o]
+			l = d.leases.at(o)
 		}
 		if l == nil || l.nonce != m.valid[o].Lease.Nonce || l.state == failing || l.state == acking {
 			delete(m.valid, o)
@@ -190,13 +189,14 @@ func (m *model) gone() {
 	who := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(m.rt, "who")
 	d := m.desk("")
 	if rapid.Bool().Draw(m.rt, "answers") {
-		for _, o := range slices.Sorted(keysOf(d.leases)) {
-			if l := d.leases[o]; l.state == asked {
-				a := rapid.SampledFrom([]Answer{AnswerDone, AnswerWorking, AnswerUnknown}).Draw(m.rt, "answer")
-				d.Answer(m.now, d.leaseOf(l), a)
-				break
+		d.leases.each(0, func(l *lease) bool {
+			if l.state != asked {
+				return true
 			}
-		}
+			a := rapid.SampledFrom([]Answer{AnswerDone, AnswerWorking, AnswerUnknown}).Draw(m.rt, "answer")
+			d.Answer(m.now, d.leaseOf(l), a)
+			return false
+		})
 	} else {
 		d.SessionGone(m.now, who)
 	}

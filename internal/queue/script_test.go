@@ -87,12 +87,12 @@ func (w *world) lead() {
 	w.desks, w.hands, w.held, w.underWay = map[string]*Desk{}, NewHands(), false, nil
 }
 
-// Message implements Source.
-func (w *world) Message(o record.Offset) (*Message, error) {
+// Messages implements Source.
+func (w *world) Messages(o record.Offset) ([]Message, error) {
 	if o < w.start {
 		return nil, ErrGone
 	}
-	return &w.log[o], nil
+	return w.log[o:min(o+3, w.End())], nil
 }
 
 // End implements Source.

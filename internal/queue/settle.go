@@ -10,80 +10,44 @@ import (
 	"github.com/tube-mq/tube/internal/record"
 )
 
-// lease is a message in hand: with a consumer, or between its settlement and that
-// being committed. There may be a million: it is kept within 48 bytes.
-type lease struct {
-	offset      record.Offset
-	nonce       uint64
-	untilMillis int64
-	hand        *hand // nil: nobody's (trusted, or settled without being held)
-	// seq is the hand's count of leases ever given, if its consumer held nothing else
-	// when it got this one; else 0.
-	seq     uint32
-	since   uint32 // when it was handed out, in tenths of a second since the desk began
-	index   int32  // in the heap
-	attempt int16
-	state   leaseState
-	alone   bool // a suspect
-}
-
-type leaseState uint8
-
-const (
-	held    leaseState = iota
-	asked              // ran out; its consumer was asked
-	acking             // acknowledged, not committed yet
-	failing            // failed or lost, not committed yet
-)
-
-// leaseHeap has the one that ends next on top.
-type leaseHeap []*lease
-
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].untilMillis < h[j].untilMillis }
-func (h leaseHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = int32(i), int32(j)
-}
-func (h *leaseHeap) Push(x any) {
-	l := x.(*lease)
-	l.index = int32(len(*h))
-	*h = append(*h, l)
-}
-func (h *leaseHeap) Pop() any {
-	old := *h
-	l := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return l
-}
-
-// hold puts a lease into a hand.
-func (d *Desk) hold(l *lease, h *hand) {
-	l.hand = h
-	h.given++
+// hold puts a lease into a hand until a time.
+func (d *Desk) hold(l *lease, h *hand, nowMillis, untilMillis int64) {
+	l.since = d.tenths(nowMillis)
+	l.lengthMillis = d.length(l, untilMillis)
+	h.lone = lone{}
 	if h.count == 0 {
-		l.seq = h.given
+		h.lone = lone{d, l.offset}
 	}
 	h.count++
 	h.exclusive = h.exclusive || l.alone
 	d.held++
-	d.leases[l.offset] = l
-	heap.Push(&d.expiry, l)
+	d.leases.hold(l, h.number)
 }
 
-func (d *Desk) tenths(nowMillis int64) uint32 { return uint32((nowMillis - d.begunMillis) / 100) }
+func (d *Desk) tenths(nowMillis int64) uint32 {
+	return uint32(min(max(0, (nowMillis-d.begunMillis)/100), math.MaxUint32))
+}
 
-func (d *Desk) sinceMillis(l *lease) int64 { return d.begunMillis + 100*int64(l.since) }
+// length is a lease's, if it ends at a time.
+func (d *Desk) length(l *lease, untilMillis int64) uint32 {
+	return uint32(min(max(0, untilMillis-d.sinceMillis(l)), math.MaxUint32))
+}
+
+func (d *Desk) sinceMillis(l *lease) int64 { return d.begunMillis + l.sinceMillis() }
+
+func (d *Desk) untilMillis(l *lease) int64 { return d.begunMillis + l.untilMillis() }
+
+// handOf is the hand that a lease is or was in; nil: it was nobody's, or he is forgotten.
+func (d *Desk) handOf(l *lease) *hand { return d.cfg.Hands.numbered(l.hand) }
 
 // letGo takes a lease out of its hand, if it is in one.
 func (d *Desk) letGo(l *lease) {
 	if l.state != held && l.state != asked {
 		return
 	}
-	heap.Remove(&d.expiry, int(l.index))
+	h := d.handOf(l)
+	d.leases.letGo(l)
 	d.held--
-	h := l.hand
 	h.count--
 	if l.alone {
 		h.exclusive = false
@@ -96,7 +60,7 @@ func (d *Desk) letGo(l *lease) {
 // Settle takes a consumer's word on a lease. commit says that the answer is to wait
 // until the ops in Effects are committed; an error is the answer, and nothing was changed.
 func (d *Desk) Settle(nowMillis int64, s Settlement) (commit bool, err error) {
-	l := d.leases[s.Lease.Offset]
+	l := d.leases.at(s.Lease.Offset)
 	switch {
 	case l == nil:
 		return d.settleLate(nowMillis, s)
@@ -119,7 +83,7 @@ func (d *Desk) Settle(nowMillis int64, s Settlement) (commit bool, err error) {
 		return d.acknowledge(l), nil
 	case Nack, Dead:
 		d.letGo(l)
-		d.fail(l, nowMillis, s, l.hand.member)
+		d.fail(l, nowMillis, s, d.handOf(l).member)
 		return true, nil
 	case Release:
 		d.release(l, nowMillis, s.Delay)
@@ -153,38 +117,42 @@ func (d *Desk) settleLate(nowMillis int64, s Settlement) (commit bool, err error
 	case d.isDead(k) || d.dying.has(o):
 		return false, ErrLeaseExpired
 	}
-	l := &lease{offset: o, attempt: int16(min(s.Lease.Attempt, math.MaxInt16)), state: acking}
 	if s.Verdict == Acknowledge {
 		d.withdraw(o)
 		d.claim(o)
-		d.leases[o] = l
-		return d.acknowledge(l), nil
+		return d.acknowledge(d.late(s.Lease)), nil
 	}
 	if s.Lease.Nonce>>32 == d.cfg.Nonce>>32 || s.Lease.Attempt != k.Attempts+1 {
 		return false, ErrLeaseExpired // this leader gave it and it ended, or it was counted already
 	}
-	return d.adopt(l, k, nowMillis, s)
+	return d.adopt(k, nowMillis, s)
+}
+
+// late is a lease in nobody's hand, of a message that is settled without being held.
+func (d *Desk) late(of Lease) *lease {
+	l := d.leases.add(of.Offset)
+	l.attempt, l.state = int16(min(of.Attempt, math.MaxInt16)), acking
+	return l
 }
 
 // adopt takes an earlier leader's lease for this one's.
-func (d *Desk) adopt(l *lease, k Candidate, nowMillis int64, s Settlement) (commit bool, err error) {
+func (d *Desk) adopt(k Candidate, nowMillis int64, s Settlement) (commit bool, err error) {
 	switch s.Verdict {
 	case Nack, Dead:
-		d.withdraw(l.offset)
-		d.claim(l.offset)
-		d.leases[l.offset] = l
-		d.fail(l, nowMillis, s, Member{})
+		d.withdraw(k.Offset)
+		d.claim(k.Offset)
+		d.fail(d.late(s.Lease), nowMillis, s, Member{})
 		return true, nil
 	case Release:
 		return false, nil // it is there for anybody
 	case Extend:
-		if !d.claim(l.offset) {
+		if !d.claim(k.Offset) {
 			return false, ErrLeaseExpired
 		}
-		d.withdraw(l.offset)
-		l.state, l.nonce, l.since, l.alone = held, s.Lease.Nonce, d.tenths(nowMillis), k.Suspect
-		l.untilMillis = nowMillis + d.lengthMillis(s.Delay)
-		d.hold(l, d.cfg.Hands.of(Member{Session: "adopted"}, nowMillis))
+		d.withdraw(k.Offset)
+		l := d.late(s.Lease)
+		l.state, l.nonce, l.alone = held, s.Lease.Nonce, k.Suspect
+		d.hold(l, d.cfg.Hands.of(Member{Session: "adopted"}, nowMillis), nowMillis, nowMillis+d.lengthMillis(s.Delay))
 		return false, nil
 	}
 	return false, fmt.Errorf("%w: verdict %d", ErrLeaseUnknown, s.Verdict)
@@ -196,8 +164,8 @@ func (d *Desk) claim(o record.Offset) bool {
 	if d.keys == nil {
 		return true
 	}
-	m, err := d.cfg.Source.Message(o)
-	return err == nil && (m.KeyNull || d.keys.enter(o, hashKey(m.Key)))
+	m, err := d.cfg.Source.Messages(o)
+	return err == nil && (m[0].KeyNull || d.keys.enter(o, hashKey(m[0].Key)))
 }
 
 // withdraw takes a message out of where it might be handed out from.
@@ -254,14 +222,14 @@ func (d *Desk) backoff(attempt int, asked time.Duration) time.Duration {
 // not been handed out.
 func (d *Desk) release(l *lease, nowMillis int64, delay time.Duration) {
 	d.letGo(l)
-	delete(d.leases, l.offset)
-	if d.ahead(l.offset) {
+	k := Candidate{Offset: l.offset, Suspect: l.alone}
+	d.leases.remove(k.Offset)
+	if d.ahead(k.Offset) {
 		d.out.Wake = true // an earlier leader's
 		return
 	}
-	k := Candidate{Offset: l.offset, Suspect: l.alone}
 	if ms := delay.Milliseconds(); ms > 0 {
-		heap.Push(&d.waiting, Delayed{l.offset, nowMillis + ms})
+		heap.Push(&d.waiting, Delayed{k.Offset, nowMillis + ms})
 		return
 	}
 	d.back(k)
@@ -271,11 +239,11 @@ func (d *Desk) release(l *lease, nowMillis int64, delay time.Duration) {
 func (d *Desk) extend(l *lease, nowMillis int64, delay time.Duration) error {
 	last := d.sinceMillis(l) + d.cfg.Settings.MaxHandling.Milliseconds()
 	until := min(nowMillis+d.lengthMillis(delay), last)
-	if until <= nowMillis || until < l.untilMillis && until == last && l.state == held {
+	if until <= nowMillis || until < d.untilMillis(l) && until == last && l.state == held {
 		return fmt.Errorf("%w: handed out %d ms ago, the limit is %s", ErrHandlingTooLong, nowMillis-d.sinceMillis(l), d.cfg.Settings.MaxHandling)
 	}
-	l.state, l.untilMillis = held, until
-	heap.Fix(&d.expiry, int(l.index))
+	l.state = held
+	d.leases.prolong(l, d.length(l, until))
 	return nil
 }
 
@@ -303,8 +271,8 @@ func (d *Desk) Committed(nowMillis int64, op *Op) {
 	switch op.Kind {
 	case OpAck:
 		for _, o := range op.Offsets {
-			if l := d.leases[o]; l != nil && l.state == acking {
-				delete(d.leases, o)
+			if l := d.leases.at(o); l != nil && l.state == acking {
+				d.leases.remove(o)
 				d.refresh(o)
 				d.done(o)
 			}
@@ -324,7 +292,7 @@ func (d *Desk) Committed(nowMillis int64, op *Op) {
 	case OpRetry:
 		d.dying.remove(op.Offset)
 		d.parked.remove(op.Offset)
-		if d.leases[op.Offset] == nil {
+		if !d.leases.has(op.Offset) {
 			d.ready.add(op.Offset)
 			d.out.Wake = true
 		}
@@ -336,11 +304,11 @@ func (d *Desk) Committed(nowMillis int64, op *Op) {
 
 // again has a message that failed or was lost handed out again, in its time.
 func (d *Desk) again(nowMillis int64, o record.Offset) {
-	l := d.leases[o]
+	l := d.leases.at(o)
 	if l == nil || l.state != failing {
 		return // acknowledged after all
 	}
-	delete(d.leases, o)
+	d.leases.remove(o)
 	d.refresh(o)
 	d.requeue(nowMillis, o)
 }
@@ -395,7 +363,7 @@ func (d *Desk) Trimmed(to record.Offset) {
 		return
 	}
 	for _, o := range d.keys.ownersBelow(to) {
-		if d.leases[o] == nil {
+		if !d.leases.has(o) {
 			d.done(o)
 		}
 	}
@@ -404,7 +372,7 @@ func (d *Desk) Trimmed(to record.Offset) {
 // Retry makes a parked or failed message one that never failed; skip sets it aside
 // instead, as a dead letter if there is a topic for them.
 func (d *Desk) Retry(o record.Offset, skip bool) error {
-	if l := d.leases[o]; l != nil {
+	if d.leases.has(o) {
 		return fmt.Errorf("%w: offset %d is in hand", ErrLeaseExpired, o)
 	}
 	k, ok := d.look(o, d.cfg.Source.End())

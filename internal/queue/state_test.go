@@ -23,8 +23,8 @@ func heapBytes() int64 {
 // manyMessages is a source of as many messages as are wanted.
 type manyMessages struct{ end record.Offset }
 
-func (s manyMessages) Message(o record.Offset) (*Message, error) {
-	return &Message{Offset: o, KeyNull: true}, nil
+func (s manyMessages) Messages(o record.Offset) ([]Message, error) {
+	return []Message{{Offset: o, KeyNull: true}}, nil
 }
 func (s manyMessages) End() record.Offset { return s.end }
 
@@ -72,8 +72,8 @@ func TestUnacknowledgedTakeLittleMemory(t *testing.T) {
 		}
 	}
 	c, _ := s.Counts(7, "", messages)
-	if c.Backlog != messages/2 || len(d.leases) != messages/2 {
-		t.Fatalf("backlog %d, %d leases", c.Backlog, len(d.leases))
+	if c.Backlog != messages/2 || d.leases.count != messages/2 {
+		t.Fatalf("backlog %d, %d leases", c.Backlog, d.leases.count)
 	}
 	limit("leased")
 	d.Tick(61_000)

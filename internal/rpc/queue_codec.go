@@ -24,15 +24,20 @@ var toJSON = protojson.MarshalOptions{EmitDefaultValues: true}
 
 func (c jsonCodec) Name() string { return c.name }
 
-func (jsonCodec) Marshal(m any) ([]byte, error) {
-	return toJSON.Marshal(m.(proto.Message))
-}
+func (c jsonCodec) Marshal(m any) ([]byte, error) { return c.MarshalAppend(nil, m) }
 
 func (jsonCodec) MarshalAppend(dst []byte, m any) ([]byte, error) {
+	if f, ok := m.(*downFrame); ok {
+		m = f.message()
+	}
 	return toJSON.MarshalAppend(dst, m.(proto.Message))
 }
 
 func (jsonCodec) Unmarshal(b []byte, into any) error {
+	if f, ok := into.(*upFrame); ok {
+		f.request = &tubev1.ConsumeRequest{}
+		into = f.request
+	}
 	m := into.(proto.Message)
 	if len(b) == 0 {
 		return leave(m, fmt.Errorf("the body is empty; for no fields it is {}"))
@@ -44,13 +49,23 @@ type protoCodec struct{}
 
 func (protoCodec) Name() string { return "proto" }
 
-func (protoCodec) Marshal(m any) ([]byte, error) { return proto.Marshal(m.(proto.Message)) }
+func (c protoCodec) Marshal(m any) ([]byte, error) { return c.MarshalAppend(nil, m) }
 
 func (protoCodec) MarshalAppend(dst []byte, m any) ([]byte, error) {
+	if f, ok := m.(*downFrame); ok {
+		return f.append(dst)
+	}
 	return proto.MarshalOptions{}.MarshalAppend(dst, m.(proto.Message))
 }
 
 func (protoCodec) Unmarshal(b []byte, into any) error {
+	if f, ok := into.(*upFrame); ok {
+		err := f.unmarshal(b)
+		if err == nil {
+			return nil
+		}
+		return leave(f.request, err)
+	}
 	m := into.(proto.Message)
 	return leave(m, proto.Unmarshal(b, m))
 }

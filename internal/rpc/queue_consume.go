@@ -36,7 +36,7 @@ var errSlow = errors.New("the stream was not read for too long; grant less credi
 type consumer struct {
 	s      *queueService
 	q      Queues
-	stream *connect.BidiStream[tubev1.ConsumeRequest, tubev1.ConsumeResponse]
+	stream *bidi
 	group  string
 	member queue.Member
 	bytes  int // of one frame of messages
@@ -54,10 +54,10 @@ type consumer struct {
 	inquiries inquiries
 }
 
-type bidi = connect.BidiStream[tubev1.ConsumeRequest, tubev1.ConsumeResponse]
+type bidi = connect.BidiStream[upFrame, downFrame]
 
-// Consume implements tube.v1.QueueService.
-func (s *queueService) Consume(ctx context.Context, stream *bidi) error {
+// consume is tube.v1.QueueService.Consume.
+func (s *queueService) consume(ctx context.Context, stream *bidi) error {
 	if !enter(s.consumers) {
 		return overloaded("%d streams are open at this node already; ask another one", maxConsumers)
 	}
@@ -93,7 +93,7 @@ func (s *queueService) accept(ctx context.Context, stream *bidi) (*consumer, err
 	}
 	deadlines(ctx, time.Time{}) // from now on it lasts
 	spentBody(ctx)
-	m := first.GetStart()
+	m := first.request.GetStart()
 	if m == nil {
 		return nil, badField("start", "it must be the first frame")
 	}
@@ -202,7 +202,7 @@ func (c *consumer) read() error {
 			return nil
 		}
 		if err == nil {
-			err = c.take(m)
+			err = c.takeFrame(m)
 		}
 		if err != nil {
 			return err
@@ -212,12 +212,25 @@ func (c *consumer) read() error {
 }
 
 // receive reads a frame.
-func receive(ctx context.Context, stream *bidi) (*tubev1.ConsumeRequest, error) {
-	m, err := stream.Receive()
+func receive(ctx context.Context, stream *bidi) (*upFrame, error) {
+	f, err := stream.Receive()
 	if err != nil {
 		return nil, err
 	}
-	return m, undecoded(m)
+	if f.acks == nil && f.request == nil {
+		f.request = &tubev1.ConsumeRequest{} // nothing at all was sent
+	}
+	return f, undecoded(f.request)
+}
+
+func (c *consumer) takeFrame(f *upFrame) error {
+	if f.acks == nil {
+		return c.take(f.request)
+	}
+	if err := several(len(f.acks.ids), "acknowledge.lease_ids"); err != nil {
+		return err
+	}
+	return c.settling.add(c.ctx, f.acks)
 }
 
 // take does what a frame asks for.
@@ -240,7 +253,7 @@ func (c *consumer) take(m *tubev1.ConsumeRequest) error {
 		if err != nil {
 			return err
 		}
-		return c.settling.add(c.ctx, &settleFrame{m.Seq, ids, set})
+		return c.settling.add(c.ctx, &settleFrame{seq: m.Seq, ids: ids, set: set})
 	case *tubev1.ConsumeRequest_InquiryAnswer:
 		c.inquiries.answer(up.InquiryAnswer)
 		return nil
@@ -254,7 +267,7 @@ func (c *consumer) settleSame(seq uint64, ids []string, field string, same queue
 	if err := several(len(ids), field); err != nil {
 		return err
 	}
-	return c.settling.add(c.ctx, &settleFrame{seq, ids, repeat(same, len(ids))})
+	return c.settling.add(c.ctx, &settleFrame{seq: seq, ids: ids, set: repeat(same, len(ids))})
 }
 
 // push hands messages out as long as there is credit.
@@ -291,7 +304,7 @@ func (c *consumer) sendMessages(got []queue.Delivery) error {
 	n := sizeOf(got)
 	c.s.budget.charge(n)
 	defer c.s.budget.release(n)
-	return c.send(&tubev1.ConsumeResponse{Down: &tubev1.ConsumeResponse_Messages{Messages: &tubev1.ConsumeMessages{Messages: toMessages(got)}}})
+	return c.sendFrame(&downFrame{messages: got})
 }
 
 // settle has what came up settled, all that is there at a time, until no more comes.
@@ -340,8 +353,10 @@ func (c *consumer) settleFrames(ctx context.Context, frames []*settleFrame) *tub
 	return out
 }
 
-// send sends one frame. A client that does not take it in time loses its stream.
-func (c *consumer) send(m *tubev1.ConsumeResponse) error {
+func (c *consumer) send(m *tubev1.ConsumeResponse) error { return c.sendFrame(&downFrame{response: m}) }
+
+// sendFrame sends one frame. A client that does not take it in time loses its stream.
+func (c *consumer) sendFrame(m *downFrame) error {
 	select {
 	case c.sending <- struct{}{}:
 		defer func() { <-c.sending }()

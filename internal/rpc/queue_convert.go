@@ -165,7 +165,7 @@ func (s *stamps) of(millis int64) *timestamppb.Timestamp {
 }
 
 func toMessage(m *tubev1.QueueMessage, d *queue.Delivery, sent, until *stamps) {
-	m.Id = idOf(d.ID, queue.Place{Partition: d.Lease.Partition, Offset: d.Lease.Offset})
+	m.Id = validText(idOf(d.ID, queue.Place{Partition: d.Lease.Partition, Offset: d.Lease.Offset}))
 	m.Value, m.Key, m.Topic = d.Value, d.Key, d.Topic
 	m.Partition, m.Offset, m.Attempt = int32(d.Lease.Partition), int64(d.Lease.Offset), int32(d.Lease.Attempt)
 	m.Time = sent.of(d.TimestampMillis)

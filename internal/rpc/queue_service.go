@@ -35,6 +35,8 @@ const queuePaths = "/tube.v1.Queue"
 
 // queueService implements tube.v1.QueueService.
 type queueService struct {
+	tubev1connect.UnimplementedQueueServiceHandler // Consume has a handler of its own
+
 	self      Self
 	cluster   Cluster
 	backend   func() (QueueBackend, error)
@@ -67,6 +69,7 @@ func queueRoutes(mux *http.ServeMux, cfg Config, stopping context.Context) {
 	}
 	path, h := tubev1connect.NewQueueServiceHandler(s, options...)
 	wrap(path, h)
+	wrap(tubev1connect.QueueServiceConsumeProcedure, connect.NewBidiStreamHandler(tubev1connect.QueueServiceConsumeProcedure, s.consume, options...))
 	path, h = tubev1connect.NewQueueAdminServiceHandler(&queueAdmin{s}, options...)
 	wrap(path, h)
 }
