@@ -21,6 +21,8 @@ type Desk struct {
 	cfg         DeskConfig
 	begunMillis int64
 	out         Effects
+	cursor      uint32 // CursorOf its group and member
+	generation  uint32 // of the State's cursor; leases of another are void
 
 	// next is where the State is looked through for new messages. fresh are those
 	// found before it that were not handed out yet.
@@ -112,14 +114,14 @@ type Taking struct {
 // NewDesk starts from the State.
 func NewDesk(cfg DeskConfig, nowMillis int64) *Desk {
 	cfg.Partitions = max(cfg.Partitions, 1)
-	d := &Desk{cfg: cfg, nonce: cfg.Nonce, begunMillis: nowMillis}
+	d := &Desk{cfg: cfg, cursor: CursorOf(cfg.Group, cfg.Member), nonce: cfg.Nonce, begunMillis: nowMillis}
 	d.reset()
 	d.Configure(cfg.Settings, cfg.Filter, nowMillis)
 	return d
 }
 
 // reset forgets everything and begins at the floor. Leases that were given may still
-// be settled, as those of an earlier leader may.
+// be settled, as those of an earlier leader may, unless the cursor was set elsewhere.
 func (d *Desk) reset() {
 	for _, l := range d.leases {
 		d.letGo(l)
@@ -128,6 +130,7 @@ func (d *Desk) reset() {
 	d.next, d.fresh, d.waiting = 0, nil, nil
 	d.ready, d.suspects, d.dying, d.parked = offsets{}, offsets{}, offsets{}, offsets{}
 	d.avoid = map[record.Offset]avoided{}
+	d.cfg.Read(func(s *State) { d.generation = s.generation(d.cfg.Group, d.cfg.Member) })
 	d.keys = nil
 	if d.cfg.Settings.OrderByKey {
 		d.keys = newKeys()
@@ -245,7 +248,7 @@ func (p *picking) done() ([]Taken, bool, error) {
 }
 
 func (d *Desk) op(kind OpKind, list []record.Offset) Op {
-	return Op{Kind: kind, Group: d.cfg.Group, Member: d.cfg.Member, Offsets: list}
+	return Op{Kind: kind, Group: d.cfg.Group, Member: d.cfg.Member, Generation: d.generation, Offsets: list}
 }
 
 // suspects hands out one suspect.
@@ -511,7 +514,7 @@ func (d *Desk) wants(m *Message) bool {
 func (p *picking) give(k Candidate, m *Message) {
 	d := p.d
 	d.nonce++
-	t := Taken{Lease: Lease{d.cfg.Partition, k.Offset, k.Attempts + 1, d.nonce, CursorOf(d.cfg.Group, d.cfg.Member)}, Message: m}
+	t := Taken{Lease: Lease{d.cfg.Partition, k.Offset, k.Attempts + 1, d.nonce, d.cursor, d.generation}, Message: m}
 	d.rate.take(1)
 	size := m.SizeBytes()
 	d.bytes.take(float64(size))

@@ -9,8 +9,9 @@ import (
 	"github.com/tube-mq/tube/internal/record"
 )
 
-// String is the lease's id as clients see it: partition, offset, attempt, nonce and
-// cursor, so that any node can tell whom to ask, and a group a lease of another.
+// String is the lease's id as clients see it: partition, offset, attempt, nonce,
+// cursor and generation, so that any node can tell whom to ask, and a group a lease of
+// another, or of before it was set to go on elsewhere.
 func (l Lease) String() string {
 	b := make([]byte, 0, 64)
 	b = append(strconv.AppendInt(b, int64(l.Partition), 10), '-')
@@ -19,13 +20,16 @@ func (l Lease) String() string {
 	b = strconv.AppendUint(b, l.Nonce, 16)
 	if l.Cursor != 0 {
 		b = strconv.AppendUint(append(b, '-'), uint64(l.Cursor), 16)
+		if l.Generation != 0 {
+			b = strconv.AppendUint(append(b, '-'), uint64(l.Generation), 16)
+		}
 	}
 	return string(b)
 }
 
 // ParseLease reads what String wrote. Anything else is ErrLeaseUnknown.
 func ParseLease(id string) (Lease, error) {
-	var parts [5]string
+	var parts [6]string
 	n := 0
 	for rest, more := id, true; more && n <= len(parts); n++ {
 		var part string
@@ -34,7 +38,7 @@ func ParseLease(id string) (Lease, error) {
 		}
 	}
 	bad := func() (Lease, error) { return Lease{}, fmt.Errorf("%w: %.80q is no lease id", ErrLeaseUnknown, id) }
-	if len(id) > 80 || n != 4 && n != 5 {
+	if len(id) > 96 || n < 4 || n > 6 {
 		return bad()
 	}
 	p, err1 := strconv.ParseUint(parts[0], 10, 31)
@@ -44,13 +48,13 @@ func ParseLease(id string) (Lease, error) {
 	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || nonce == 0 {
 		return bad()
 	}
-	l := Lease{record.Partition(p), record.Offset(o), int(a), nonce, 0}
-	if n == 5 {
-		c, err := strconv.ParseUint(parts[4], 16, 32)
-		if err != nil || c == 0 {
+	l := Lease{Partition: record.Partition(p), Offset: record.Offset(o), Attempt: int(a), Nonce: nonce}
+	for i, to := range []*uint32{&l.Cursor, &l.Generation}[:n-4] {
+		v, err := strconv.ParseUint(parts[4+i], 16, 32)
+		if err != nil || v == 0 {
 			return bad()
 		}
-		l.Cursor = uint32(c)
+		*to = uint32(v)
 	}
 	return l, nil
 }

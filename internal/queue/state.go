@@ -38,8 +38,9 @@ type State struct {
 	cancelled   offsets // from start on: what groups that begin later leave out
 	ids         ids
 
-	cursors     int // of all groups
-	failures    int // likewise
+	generations uint32 // given to cursors, so that no two of them have the same
+	cursors     int    // of all groups
+	failures    int    // likewise
 	recordBytes int
 
 	intents       map[string][]byte // by id; see intents.go
@@ -54,6 +55,8 @@ type group struct {
 
 // cursor is what one reader, a group or a broadcast member, is done with.
 type cursor struct {
+	// generation is another one after each seek: what was begun before it does not count.
+	generation uint32
 	seenMillis int64 // of a broadcast member
 	// floor: everything below is done. done: what is at or above and done.
 	// Invariant: floor is not in done.
@@ -127,7 +130,7 @@ func (s *State) apply(o *Op, end record.Offset, out *Applied) {
 	case OpTrim:
 		s.trim(min(o.Offset, end), out)
 	default:
-		if c := s.cursor(o.Group, o.Member); c != nil {
+		if c := s.cursor(o.Group, o.Member); c != nil && (o.Generation == 0 || o.Generation == c.generation) {
 			s.settle(c, o, end)
 		}
 	}
