@@ -19,6 +19,9 @@ type QueueHooks struct {
 	// Lost is told, where the partition leads, that messages of a group went with the
 	// log's start before they were done.
 	Lost func(QueueLost)
+	// Retention is told, where the partition leads and before anything goes, how near a
+	// group's messages are to being taken by retention. It may block for a few seconds.
+	Retention func(context.Context, QueueRisk)
 	// CarryOut does what an intent of a partition that is led here says, and then calls
 	// QueueIntended. It may block; it is called again until that was done.
 	CarryOut func(ctx context.Context, of record.TopicPartition, id string, intent []byte)
@@ -36,6 +39,19 @@ type QueueLost struct {
 	Topic     string
 	Partition record.TopicPartition
 	queue.Lost
+}
+
+// QueueRisk says how near what a group is not done with in a partition is to being
+// taken by retention.
+type QueueRisk struct {
+	Topic     string
+	Partition record.TopicPartition
+	Group     queue.GroupID
+	Name      string // of the group
+	// UsedPercent of what retention keeps, by age or size, lies before the first message
+	// that the group is not done with goes: 50 to 100.
+	UsedPercent int
+	Goes        int64 // messages that it is not done with and that go now
 }
 
 // QueueTopic says which queue groups a topic has, as an image of the metadata does.

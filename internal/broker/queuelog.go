@@ -32,6 +32,9 @@ type queueLog struct {
 	// cached are the partition's batches in the cache, by offset, whose lock guards them.
 	cached []*cachedBatch
 
+	// atRisk is what retention is near to taking, as of the last look; see risk.
+	atRisk atomic.Pointer[[]QueueRisk]
+
 	reconciling atomic.Int32 // 1: going on, 2: to be done once more
 	deaths      deathRow
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/tube-mq/tube/internal/commitlog"
+	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/record"
 )
 
 // retentionClock is the time that retention goes by. A wall clock that jumps
@@ -80,15 +82,39 @@ func (p *Partition) retain(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return nil //nolint:nilerr // another replica's work, or damaged and reported
 	}
-	to := p.log.RetentionCandidate(now, cfg.Retention, cfg.RetentionBytes)
-	if floor := p.queue.retainFloor(); floor >= 0 && to > floor {
-		to = max(floor, p.log.RetentionCandidate(now, cfg.QueueRetain, cfg.QueueRetainBytes))
-	}
+	limits := retentionLimits{p.log, cfg, p.queue.retainFloor()}
+	to := limits.start(now, 100)
+	p.queue.risk(ctx, now, limits, b.HighWatermark)
 	if to <= b.LogStart {
 		return nil
 	}
 	_, err = p.proposeStart(ctx, to)
 	return err
+}
+
+// retentionLimits say where a log should begin.
+type retentionLimits struct {
+	log   commitLog
+	cfg   *meta.TopicConfig
+	floor record.Offset // what retain-until-consumed groups are done with; −1: there are none
+}
+
+// start is where the log should begin, were the limits a percentage of what they are.
+func (l retentionLimits) start(now time.Time, percent int64) record.Offset {
+	part := func(limit int64) int64 {
+		if limit < 0 {
+			return limit
+		}
+		return limit/100*percent + limit%100*percent/100
+	}
+	at := func(age time.Duration, bytes int64) record.Offset {
+		return l.log.RetentionCandidate(now, time.Duration(part(int64(age))), part(bytes))
+	}
+	to := at(l.cfg.Retention, l.cfg.RetentionBytes)
+	if l.floor >= 0 && to > l.floor {
+		to = max(l.floor, at(l.cfg.QueueRetain, l.cfg.QueueRetainBytes))
+	}
+	return to
 }
 
 // bound keeps a memory log within its size between two looks at retention.

@@ -44,6 +44,13 @@ func writeQueue(w io.Writer, r *tubev1.GetGroupResponse) error {
 	if t := r.Total; t != nil {
 		fmt.Fprintf(w, "Backlog:      %s, with %s\n", plural(t.Backlog, "message"), plural(int64(t.Consumers), "consumer"))
 	}
+	used := int32(0)
+	for _, p := range r.Partitions {
+		used = max(used, p.RetentionUsedPercent)
+	}
+	if used > 0 || r.Total.GetLost() > 0 {
+		fmt.Fprintf(w, "Retention:    %d %% used at the worst partition, %s lost to it\n", used, plural(r.Total.GetLost(), "message"))
+	}
 	t := newTable("PARTITION", "LEADER", "DONE UP TO", "END", "READY", "IN FLIGHT", "BACKING OFF", "DELAYED", "BLOCKED", "DYING", "OLDEST")
 	for _, p := range r.Partitions {
 		if !p.Known {

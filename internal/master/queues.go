@@ -9,6 +9,7 @@ import (
 	"github.com/tube-mq/tube/internal/filter"
 	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/queue"
+	"github.com/tube-mq/tube/internal/record"
 )
 
 // deadLetterSuffix is what follows a group's name in that of its own dead-letter topic.
@@ -161,6 +162,13 @@ func (m *Master) DeleteQueueGroup(ctx context.Context, name string) error {
 		return err
 	}
 	_, err = m.propose(ctx, meta.DeleteQueueGroup(m.cfg.Now(), g.ID))
+	return err
+}
+
+// NoteQueueRetention makes an event of what retention takes, or is near to taking,
+// from a group: see meta.NoteQueueRetention.
+func (m *Master) NoteQueueRetention(ctx context.Context, id queue.GroupID, p record.Partition, usedPercent int, messages int64) error {
+	_, err := m.propose(ctx, meta.NoteQueueRetention(m.cfg.Now(), id, p, usedPercent, messages))
 	return err
 }
 

@@ -36,6 +36,14 @@ func PauseQueueGroup(now time.Time, id queue.GroupID, on bool) []byte {
 	return encode(now, &metapb.Command{Kind: &metapb.Command_PauseQueueGroup{PauseQueueGroup: &metapb.PauseQueueGroup{Id: uint64(id), On: on}}})
 }
 
+// NoteQueueRetention makes an event of how near what the group is not done with in a
+// partition is to being taken by retention, or of how many messages of it go.
+func NoteQueueRetention(now time.Time, id queue.GroupID, p record.Partition, usedPercent int, messages int64) []byte {
+	return encode(now, &metapb.Command{Kind: &metapb.Command_NoteQueueRetention{NoteQueueRetention: &metapb.NoteQueueRetention{
+		Id: uint64(id), Partition: int32(p), UsedPercent: int32(usedPercent), Messages: messages,
+	}}})
+}
+
 func queueSettingsToPB(s queue.Settings) *metapb.QueueSettings {
 	out := &metapb.QueueSettings{
 		MaxAttempts: int64(s.MaxAttempts), LeaseNanos: int64(s.Lease), MaxHandlingNanos: int64(s.MaxHandling), OrderByKey: s.OrderByKey, ParkKey: s.ParkKey,

@@ -132,6 +132,27 @@ func (m *Machine) pauseQueueGroup(im *Image, now time.Time, c *metapb.PauseQueue
 	return Result{QueueGroup: &g}
 }
 
+// noteQueueRetention makes an event of what retention takes, or is near to taking, from
+// a group. The image stays.
+func (m *Machine) noteQueueRetention(im *Image, now time.Time, c *metapb.NoteQueueRetention) Result {
+	g, err := im.queueByID(c.GetId())
+	if err != nil {
+		return Result{Err: err}
+	}
+	where := "its topic"
+	if t := im.Topics[g.Topic]; t != nil {
+		where = fmt.Sprintf("%s/%d", t.Name, c.GetPartition())
+	}
+	if n := c.GetMessages(); n > 0 {
+		m.note(now, "queue-messages-lost", "queue "+g.Name, "retention takes %s of %s that queue group %s is not done with; raise the topic's retention, or have the log kept with retain-until-consumed",
+			count(int(n), "message", "messages"), where, g.Name)
+	} else {
+		m.note(now, "queue-retention-near", "queue "+g.Name, "queue group %s is behind by %d %% of what retention keeps of %s; at 100 %% messages go that it is not done with",
+			g.Name, c.GetUsedPercent(), where)
+	}
+	return Result{QueueGroup: g}
+}
+
 func (im *Image) queueByID(id uint64) (*QueueGroup, error) {
 	for _, g := range im.QueueGroups {
 		if g.ID == queue.GroupID(id) {

@@ -40,6 +40,8 @@ func (w *scripted) queue(cmd string) []byte {
 		return UpdateQueueGroup(w.now, g.ID, record.Index(w.number("version", int(g.Version))), s)
 	case "queue-pause", "queue-resume":
 		return PauseQueueGroup(w.now, g.ID, cmd == "queue-pause")
+	case "queue-retention":
+		return NoteQueueRetention(w.now, g.ID, 0, w.number("used", 0), int64(w.number("goes", 0)))
 	case "queue-delete":
 		return DeleteQueueGroup(w.now, g.ID)
 	}

@@ -97,6 +97,7 @@ func (c cluster) Problems() []string {
 		out = append(out, fmt.Sprintf("%d partitions are out of service because their data is damaged; the log names file and offset", n))
 	}
 	out = append(out, c.n.lapses()...)
+	out = append(out, c.n.riskProblems()...)
 	if err := c.n.broker.DiskFull(); err != nil {
 		out = append(out, fmt.Sprintf("produce is refused: %v", err))
 	}

@@ -56,6 +56,8 @@ func (n *Node) watchMetrics() {
 			Read: func() float64 { return float64(n.broker.Damaged()) }},
 		metrics.Value{Name: "tube_queue_lost_messages_total", Help: "Messages that retention took before a queue group was done with them, of partitions led here.", Counter: true,
 			Read: func() float64 { return float64(n.lostMessages.Load()) }},
+		metrics.Value{Name: "tube_queue_retention_used_ratio", Help: "The largest share of what retention keeps, by age or size, that a queue group is behind by, of partitions led here; 0: less than half; 1: messages go that it is not done with.",
+			Read: n.retentionUsed},
 		metrics.Value{Name: "tube_topics", Help: "Topics.", Read: func() float64 { return float64(len(n.meta.Image().Topics)) }},
 	)
 }

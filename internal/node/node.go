@@ -65,8 +65,10 @@ type Node struct {
 	queues      atomic.Pointer[queues] // nil until there is a master
 	// lostMessages went, where this node led, before a queue group was done with them.
 	lostMessages atomic.Int64
-	kafka        *kafka.Door
-	http         *rpc.Server
+	// retentionNotes are the events of what retention takes from queue groups.
+	retentionNotes retentionNotes
+	kafka          *kafka.Door
+	http           *rpc.Server
 
 	metrics *metrics.Registry
 	// flushing is how long the log's flush that is under way takes, in nanoseconds,

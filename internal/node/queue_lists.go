@@ -46,6 +46,12 @@ func (s queueService) QueueProgress(_ context.Context, req *connect.Request[peer
 			addProgress(sum, &e)
 			r.Causes = append(r.Causes, causeOf(&e))
 		}
+		for _, risk := range p.QueueRisks() {
+			if risk.Group == g.ID {
+				sum.RetentionUsedPercent = int32(risk.UsedPercent)
+				r.Causes = append(r.Causes, riskCause(risk))
+			}
+		}
 		r.Partitions = append(r.Partitions, sum)
 	}
 	return connect.NewResponse(r), nil
@@ -61,6 +67,7 @@ func addProgress(sum *tubev1.QueueProgress, e *queue.Explanation) {
 	sum.Delayed += e.Delayed
 	sum.Blocked += e.HeldBack + e.Parked
 	sum.Dying += e.Dying
+	sum.Lost += e.Lost
 	sum.Consumers = max(sum.Consumers, int32(e.Consumers))
 	sum.Credit = max(sum.Credit, int64(e.Receivers))
 }
@@ -85,6 +92,11 @@ func causeOf(e *queue.Explanation) *tubev1.QueueCause {
 		c.Until = stamp(e.NextMillis)
 	}
 	return c
+}
+
+// riskCause tells of messages that retention takes soon.
+func riskCause(r broker.QueueRisk) *tubev1.QueueCause {
+	return &tubev1.QueueCause{Kind: tubev1.QueueCause_RETENTION, Text: riskSentence(r), Partition: int32(r.Partition.Partition), Messages: r.Goes, Offset: -1}
 }
 
 // stamp is a time; nil for none.

@@ -114,7 +114,7 @@ var urgency = []tubev1.QueueCause_Kind{
 	tubev1.QueueCause_PAUSED, tubev1.QueueCause_NO_LEADER, tubev1.QueueCause_DEAD_LETTER_STUCK, tubev1.QueueCause_KEY_PARKED,
 	tubev1.QueueCause_NO_CONSUMER, tubev1.QueueCause_NO_CREDIT, tubev1.QueueCause_IN_FLIGHT_LIMIT, tubev1.QueueCause_SUSPECTS,
 	tubev1.QueueCause_KEY_BLOCKED, tubev1.QueueCause_ALL_LEASED, tubev1.QueueCause_RATE, tubev1.QueueCause_BACKING_OFF,
-	tubev1.QueueCause_DELAYED, tubev1.QueueCause_FILTERED, tubev1.QueueCause_MOVING, tubev1.QueueCause_NOTHING_NEW,
+	tubev1.QueueCause_DELAYED, tubev1.QueueCause_FILTERED, tubev1.QueueCause_MOVING, tubev1.QueueCause_NOTHING_NEW, tubev1.QueueCause_RETENTION,
 }
 
 // Explain implements rpc.QueueViews: one cause of a kind, with the number of

@@ -98,11 +98,11 @@ func outgoingFromPB(ms []*peerv1.QueueOutgoing) []queue.Outgoing {
 }
 
 func leaseToPB(l queue.Lease) *peerv1.QueueLease {
-	return &peerv1.QueueLease{Partition: int32(l.Partition), Offset: int64(l.Offset), Attempt: int32(l.Attempt), Nonce: l.Nonce, Cursor: l.Cursor}
+	return &peerv1.QueueLease{Partition: int32(l.Partition), Offset: int64(l.Offset), Attempt: int32(l.Attempt), Nonce: l.Nonce, Cursor: l.Cursor, Generation: l.Generation}
 }
 
 func leaseFromPB(l *peerv1.QueueLease) queue.Lease {
-	return queue.Lease{Partition: record.Partition(l.GetPartition()), Offset: record.Offset(l.GetOffset()), Attempt: int(l.GetAttempt()), Nonce: l.GetNonce(), Cursor: l.GetCursor()}
+	return queue.Lease{Partition: record.Partition(l.GetPartition()), Offset: record.Offset(l.GetOffset()), Attempt: int(l.GetAttempt()), Nonce: l.GetNonce(), Cursor: l.GetCursor(), Generation: l.GetGeneration()}
 }
 
 func memberToPB(m queue.Member) *peerv1.QueueMember {
@@ -119,7 +119,7 @@ func deliveriesToPB(ds []queue.Delivery) []*peerv1.QueueDelivery {
 		d := &ds[i]
 		out[i] = &peerv1.QueueDelivery{
 			Lease: leaseToPB(d.Lease), Id: d.ID, Key: d.Key, KeyNull: d.KeyNull, Value: d.Value, Headers: headersToPB(d.Headers),
-			TimestampMillis: d.TimestampMillis, UntilMillis: d.UntilMillis,
+			TimestampMillis: d.TimestampMillis, UntilMillis: d.UntilMillis, Alone: d.Alone,
 		}
 	}
 	return out
@@ -130,7 +130,7 @@ func deliveriesFromPB(topic string, ds []*peerv1.QueueDelivery) []queue.Delivery
 	for i, d := range ds {
 		out[i] = queue.Delivery{
 			Lease: leaseFromPB(d.GetLease()), Topic: topic, ID: d.GetId(), Key: d.GetKey(), KeyNull: d.GetKeyNull(), Value: d.GetValue(),
-			Headers: headersFromPB(d.GetHeaders()), TimestampMillis: d.GetTimestampMillis(), UntilMillis: d.GetUntilMillis(),
+			Headers: headersFromPB(d.GetHeaders()), TimestampMillis: d.GetTimestampMillis(), UntilMillis: d.GetUntilMillis(), Alone: d.GetAlone(),
 		}
 	}
 	return out

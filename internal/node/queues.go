@@ -79,7 +79,7 @@ func (q queueCalls) Settle(ctx context.Context, group string, s []queue.Settleme
 
 // queueHooks are given to the broker before there are queues.
 func (n *Node) queueHooks() broker.QueueHooks {
-	return broker.QueueHooks{DeadLetters: deadLetters{n}, Ask: n.askConsumer, Lost: n.queueLost, CarryOut: n.completeLeft}
+	return broker.QueueHooks{DeadLetters: deadLetters{n}, Ask: n.askConsumer, Lost: n.queueLost, Retention: n.queueAtRisk, CarryOut: n.completeLeft}
 }
 
 // at is the way to a node's part of the queues.

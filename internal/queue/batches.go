@@ -14,7 +14,7 @@ func (s *State) Known(a *Annexe) []Repeat {
 		}
 		if now := max(s.clockMillis, a.ClockMillis); now > e.untilMillis {
 			if floor < 0 {
-				floor = s.minFloor()
+				floor = s.MinFloor()
 			}
 			if e.stale(now, floor) {
 				continue
@@ -55,7 +55,7 @@ func (s *State) Batch(a *Annexe, base record.Offset, repeats []Repeat) Applied {
 	// Looking for the floor of all groups is not for every batch with ids; one
 	// without says that they may have been switched off.
 	if n := s.ids.len(); n/64 != before/64 || n > 0 && len(a.IDs) == 0 {
-		s.ids.expire(s.clockMillis, s.minFloor())
+		s.ids.expire(s.clockMillis, s.MinFloor())
 	}
 	for _, r := range repeats {
 		o := base + record.Offset(r.Delta)

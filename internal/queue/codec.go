@@ -74,6 +74,15 @@ func (r *reader) int() int64 {
 	return v
 }
 
+func (r *reader) uint32() uint32 {
+	v := r.uint()
+	if v > math.MaxUint32 {
+		r.fail("%d where 32 bits are expected", v)
+		return 0
+	}
+	return uint32(v)
+}
+
 // offset is an uint that is an offset.
 func (r *reader) offset() record.Offset {
 	v := r.uint()

@@ -35,8 +35,18 @@ func (s *State) open(o *Op, end record.Offset) {
 	s.place(c, o.Offset, end)
 }
 
+// generation of a cursor; 0: there is none.
+func (s *State) generation(id GroupID, member string) uint32 {
+	if c := s.cursor(id, member); c != nil {
+		return c.generation
+	}
+	return 0
+}
+
 // place puts a cursor at an offset, with nothing done but what was cancelled.
 func (s *State) place(c *cursor, at, end record.Offset) {
+	s.generations++
+	c.generation = s.generations
 	for o, f := range c.failures {
 		s.forget(c, o, f)
 	}
@@ -52,9 +62,9 @@ func (s *State) seek(o *Op, end record.Offset) {
 	if g == nil {
 		return
 	}
-	for name, c := range g.cursors {
+	for _, name := range slices.Sorted(maps.Keys(g.cursors)) {
 		if o.Member == "" || o.Member == name {
-			s.place(c, o.Offset, end)
+			s.place(g.cursors[name], o.Offset, end)
 		}
 	}
 }

@@ -21,6 +21,8 @@ type Desk struct {
 	cfg         DeskConfig
 	begunMillis int64
 	out         Effects
+	cursor      uint32 // CursorOf its group and member
+	generation  uint32 // of the State's cursor; leases of another are void
 
 	// next is where the State is looked through for new messages. fresh are those
 	// found before it that were not handed out yet.
@@ -31,7 +33,6 @@ type Desk struct {
 	// Nothing in it is handed out.
 	leases *leases
 	held   int // those held or asked about
-	cursor uint32
 
 	// ready, suspects: to be handed out again. waiting: not before a time. dying: to be
 	// dead letters. parked: the same, but kept for their keys' sake. All are looked up in
@@ -119,7 +120,7 @@ func NewDesk(cfg DeskConfig, nowMillis int64) *Desk {
 }
 
 // reset forgets everything and begins at the floor. Leases that were given may still
-// be settled, as those of an earlier leader may.
+// be settled, as those of an earlier leader may, unless the cursor was set elsewhere.
 func (d *Desk) reset() {
 	d.leases.each(0, func(l *lease) bool {
 		d.letGo(l)
@@ -129,6 +130,7 @@ func (d *Desk) reset() {
 	d.next, d.fresh, d.waiting = 0, nil, nil
 	d.ready, d.suspects, d.dying, d.parked = offsets{}, offsets{}, offsets{}, offsets{}
 	d.avoid = map[record.Offset]avoided{}
+	d.cfg.Read(func(s *State) { d.generation = s.generation(d.cfg.Group, d.cfg.Member) })
 	d.keys = nil
 	if d.cfg.Settings.OrderByKey {
 		d.keys = newKeys()
@@ -249,7 +251,7 @@ func (p *picking) done() ([]Taken, bool, error) {
 }
 
 func (d *Desk) op(kind OpKind, list []record.Offset) Op {
-	return Op{Kind: kind, Group: d.cfg.Group, Member: d.cfg.Member, Offsets: list}
+	return Op{Kind: kind, Group: d.cfg.Group, Member: d.cfg.Member, Generation: d.generation, Offsets: list}
 }
 
 // suspects hands out one suspect.
@@ -528,7 +530,7 @@ func (d *Desk) wants(m *Message) bool {
 func (p *picking) give(k Candidate, m *Message) {
 	d := p.d
 	d.nonce++
-	t := Taken{Lease: Lease{d.cfg.Partition, k.Offset, k.Attempts + 1, d.nonce, d.cursor}, Message: m}
+	t := Taken{Lease: Lease{d.cfg.Partition, k.Offset, k.Attempts + 1, d.nonce, d.cursor, d.generation}, Message: m}
 	d.rate.take(1)
 	size := m.SizeBytes()
 	d.bytes.take(float64(size))

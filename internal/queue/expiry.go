@@ -65,7 +65,7 @@ func (d *Desk) ended(nowMillis int64, list []*lease, reason string) {
 }
 
 func (d *Desk) leaseOf(l *lease) Lease {
-	return Lease{d.cfg.Partition, l.offset, int(l.attempt), l.nonce, d.cursor}
+	return Lease{d.cfg.Partition, l.offset, int(l.attempt), l.nonce, d.cursor, d.generation}
 }
 
 // lose gives up a lease whose consumer did not settle it. It is counted if the

@@ -9,11 +9,12 @@ import (
 	"github.com/tube-mq/tube/internal/record"
 )
 
-// String is the lease's id as clients see it: partition, offset, attempt, nonce and
-// cursor, so that any node can tell whom to ask, and a group a lease of another.
+// String is the lease's id as clients see it: partition, offset, attempt, nonce,
+// cursor and generation, so that any node can tell whom to ask, and a group a lease of
+// another, or of before it was set to go on elsewhere.
 func (l Lease) String() string { return string(l.Append(make([]byte, 0, 64))) }
 
-// Append is String's text behind b: at most 80 bytes.
+// Append is String's text behind b: at most maxLeaseID bytes.
 func (l Lease) Append(b []byte) []byte {
 	b = append(strconv.AppendInt(b, int64(l.Partition), 10), '-')
 	b = append(strconv.AppendInt(b, int64(l.Offset), 10), '-')
@@ -21,12 +22,15 @@ func (l Lease) Append(b []byte) []byte {
 	b = strconv.AppendUint(b, l.Nonce, 16)
 	if l.Cursor != 0 {
 		b = strconv.AppendUint(append(b, '-'), uint64(l.Cursor), 16)
+		if l.Generation != 0 {
+			b = strconv.AppendUint(append(b, '-'), uint64(l.Generation), 16)
+		}
 	}
 	return b
 }
 
 // maxLeaseID is the length in bytes of the longest lease id.
-const maxLeaseID = 80
+const maxLeaseID = 96
 
 // ParseLease reads what String wrote. Anything else is ErrLeaseUnknown.
 func ParseLease(id string) (Lease, error) {
@@ -35,13 +39,18 @@ func ParseLease(id string) (Lease, error) {
 	a, rest, ok3 := number(rest, 10, math.MaxInt32)
 	nonce, rest, ok4 := number(rest, 16, math.MaxUint64)
 	ok := len(id) <= maxLeaseID && ok1 && ok2 && ok3 && ok4 && nonce != 0 && id[len(id)-1] != '-'
-	l := Lease{record.Partition(p), record.Offset(o), int(a), nonce, 0}
-	if rest != "" {
-		c, rest, ok5 := number(rest, 16, math.MaxUint32)
-		ok = ok && ok5 && c != 0 && rest == ""
-		l.Cursor = uint32(c)
+	l := Lease{Partition: record.Partition(p), Offset: record.Offset(o), Attempt: int(a), Nonce: nonce}
+	for _, to := range []*uint32{&l.Cursor, &l.Generation} {
+		if rest == "" {
+			break
+		}
+		var v uint64
+		var is bool
+		v, rest, is = number(rest, 16, math.MaxUint32)
+		ok = ok && is && v != 0
+		*to = uint32(v)
 	}
-	if !ok {
+	if !ok || rest != "" {
 		return Lease{}, fmt.Errorf("%w: %.80q is no lease id", ErrLeaseUnknown, id)
 	}
 	return l, nil

@@ -46,15 +46,18 @@ const (
 
 // Op is one change of a State. Many go into one command.
 type Op struct {
-	Kind      OpKind
-	Group     GroupID
-	Member    string // of a broadcast group: whose cursor
-	Offset    record.Offset
-	Offsets   []record.Offset
-	DueMillis int64
-	Final     bool
-	Attempt   Attempt
-	Data      []byte
+	Kind   OpKind
+	Group  GroupID
+	Member string // of a broadcast group: whose cursor
+	// Generation of the cursor that the op is about: if there was a seek since it
+	// changes nothing. 0: whichever it is.
+	Generation uint32
+	Offset     record.Offset
+	Offsets    []record.Offset
+	DueMillis  int64
+	Final      bool
+	Attempt    Attempt
+	Data       []byte
 }
 
 // Attempt is the record of a delivery that failed.
@@ -71,11 +74,11 @@ const (
 	MaxMemberBytes  = 256
 )
 
-const commandVersion = 1
+const commandVersion = 2
 
 // AppendCommand writes ops as one command for State.Apply, with the leader's queue clock.
 //
-//	u8 version, clock ms, then per op: u8 kind, group, member and what counts for the kind
+//	u8 version, clock ms, then per op: u8 kind, group, member, generation and what counts for the kind
 func AppendCommand(b []byte, clockMillis int64, ops []Op) []byte {
 	b = append(b, commandVersion)
 	b = appendUint(b, uint64(clockMillis))
@@ -84,6 +87,7 @@ func AppendCommand(b []byte, clockMillis int64, ops []Op) []byte {
 		b = append(b, byte(o.Kind))
 		b = appendUint(b, uint64(o.Group))
 		b = appendString(b, o.Member)
+		b = appendUint(b, uint64(o.Generation))
 		switch o.Kind {
 		case OpOpen, OpRetry, OpSeek, OpTrim:
 			b = appendInt(b, int64(o.Offset))
@@ -144,7 +148,7 @@ func ParseCommand(b []byte) (clockMillis int64, ops []Op, err error) {
 	}
 	clockMillis = int64(r.uint())
 	for r.err == nil && len(r.b) > 0 {
-		o := Op{Kind: OpKind(r.byte()), Group: GroupID(r.uint()), Member: r.string(MaxMemberBytes)}
+		o := Op{Kind: OpKind(r.byte()), Group: GroupID(r.uint()), Member: r.string(MaxMemberBytes), Generation: r.uint32()}
 		switch o.Kind {
 		case OpOpen, OpRetry, OpSeek, OpTrim:
 			o.Offset = record.Offset(r.int())

@@ -62,6 +62,8 @@ func (d *Desk) letGo(l *lease) {
 func (d *Desk) Settle(nowMillis int64, s Settlement) (commit bool, err error) {
 	l := d.leases.at(s.Lease.Offset)
 	switch {
+	case s.Lease.Nonce != 0 && s.Lease.Generation != d.generation:
+		return false, d.void(s)
 	case l == nil:
 		return d.settleLate(nowMillis, s)
 	case l.state == acking:
@@ -92,6 +94,17 @@ func (d *Desk) Settle(nowMillis int64, s Settlement) (commit bool, err error) {
 		return false, d.extend(l, nowMillis, s.Delay)
 	}
 	return false, fmt.Errorf("%w: verdict %d", ErrLeaseUnknown, s.Verdict)
+}
+
+// void answers a lease of before the group was set to go on elsewhere: whatever is
+// said of it changes nothing. What is done with is acknowledged already.
+func (d *Desk) void(s Settlement) error {
+	var done bool
+	d.cfg.Read(func(st *State) { done = st.IsDone(d.cfg.Group, d.cfg.Member, s.Lease.Offset) })
+	if done && s.Verdict == Acknowledge {
+		return nil
+	}
+	return fmt.Errorf("%w: the group was set to go on elsewhere (seek, purge) since it was given", ErrLeaseExpired)
 }
 
 // settleLate settles a lease that this desk does not hold: an earlier leader gave

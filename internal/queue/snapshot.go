@@ -9,18 +9,19 @@ import (
 	"github.com/tube-mq/tube/internal/record"
 )
 
-const stateVersion = 1
+const stateVersion = 2
 
 // Append writes the state: the same one gives the same bytes.
 //
-//	u8 version, clock ms, start, delays, cancelled, ids,
-//	groups in order: id, cursors by name: name, seen ms, floor, acked, dead, lost,
+//	u8 version, clock ms, start, generations, delays, cancelled, ids,
+//	groups in order: id, cursors by name: name, generation, seen ms, floor, acked, dead, lost,
 //	done, suspects, dead offsets, failures by offset: offset, attempts, u8 final, due ms, records;
 //	intents by id: id, data
 func (s *State) Append(b []byte) []byte {
 	b = append(b, stateVersion)
 	b = appendUint(b, uint64(s.clockMillis))
 	b = appendUint(b, uint64(s.start))
+	b = appendUint(b, uint64(s.generations))
 	b = s.delays.append(b)
 	b = s.cancelled.append(b)
 	b = s.ids.append(b)
@@ -37,6 +38,7 @@ func (s *State) Append(b []byte) []byte {
 }
 
 func (c *cursor) append(b []byte) []byte {
+	b = appendUint(b, uint64(c.generation))
 	for _, v := range []int64{c.seenMillis, int64(c.floor), c.acked, c.died, c.lost} {
 		b = appendUint(b, uint64(v))
 	}
@@ -67,7 +69,7 @@ func Restore(b []byte) (*State, error) {
 		return nil, fmt.Errorf("queue state of version %d, this program knows %d", v, stateVersion)
 	}
 	s := NewState()
-	s.clockMillis, s.start = int64(r.uint()), r.offset()
+	s.clockMillis, s.start, s.generations = int64(r.uint()), r.offset(), r.uint32()
 	s.delays.restore(r)
 	s.cancelled.restore(r)
 	s.ids.restore(r)
@@ -102,7 +104,7 @@ func Restore(b []byte) (*State, error) {
 }
 
 func (s *State) restoreCursor(r *reader) *cursor {
-	c := &cursor{seenMillis: int64(r.uint()), floor: r.offset(), acked: int64(r.uint()), died: int64(r.uint()), lost: int64(r.uint())}
+	c := &cursor{generation: r.uint32(), seenMillis: int64(r.uint()), floor: r.offset(), acked: int64(r.uint()), died: int64(r.uint()), lost: int64(r.uint())}
 	c.done.restore(r)
 	c.suspects.restore(r)
 	c.dead.restore(r)

@@ -38,8 +38,9 @@ type State struct {
 	cancelled   offsets // from start on: what groups that begin later leave out
 	ids         ids
 
-	cursors     int // of all groups
-	failures    int // likewise
+	generations uint32 // given to cursors, so that no two of them have the same
+	cursors     int    // of all groups
+	failures    int    // likewise
 	recordBytes int
 
 	intents       map[string][]byte // by id; see intents.go
@@ -54,6 +55,8 @@ type group struct {
 
 // cursor is what one reader, a group or a broadcast member, is done with.
 type cursor struct {
+	// generation is another one after each seek: what was begun before it does not count.
+	generation uint32
 	seenMillis int64 // of a broadcast member
 	// floor: everything below is done. done: what is at or above and done.
 	// Invariant: floor is not in done.
@@ -127,7 +130,7 @@ func (s *State) apply(o *Op, end record.Offset, out *Applied) {
 	case OpTrim:
 		s.trim(min(o.Offset, end), out)
 	default:
-		if c := s.cursor(o.Group, o.Member); c != nil {
+		if c := s.cursor(o.Group, o.Member); c != nil && (o.Generation == 0 || o.Generation == c.generation) {
 			s.settle(c, o, end)
 		}
 	}
@@ -249,22 +252,56 @@ func (s *State) trim(to record.Offset, out *Applied) {
 	s.start = to
 	s.delays.removeBelow(to)
 	s.cancelled.removeBelow(to)
+	for of, c := range s.inOrder {
+		c.dead.removeBelow(to)
+		if c.floor >= to {
+			continue
+		}
+		lost := c.undoneBelow(to)
+		s.moveFloor(c, to)
+		if lost > 0 {
+			c.lost += lost
+			out.Lost = append(out.Lost, Lost{of.Group, of.Member, lost, to})
+		}
+	}
+}
+
+// cursorKey names a cursor.
+type cursorKey struct {
+	Group  GroupID
+	Member string
+}
+
+// inOrder goes through all cursors by group and name.
+func (s *State) inOrder(yield func(cursorKey, *cursor) bool) {
 	for _, id := range slices.Sorted(maps.Keys(s.groups)) {
 		g := s.groups[id]
 		for _, name := range slices.Sorted(maps.Keys(g.cursors)) {
-			c := g.cursors[name]
-			c.dead.removeBelow(to)
-			if c.floor >= to {
-				continue
-			}
-			lost := int64(to-c.floor) - (c.done.count() - c.done.from(to))
-			s.moveFloor(c, to)
-			if lost > 0 {
-				c.lost += lost
-				out.Lost = append(out.Lost, Lost{id, name, lost, to})
+			if !yield(cursorKey{id, name}, g.cursors[name]) {
+				return
 			}
 		}
 	}
+}
+
+// undoneBelow is how many messages below an offset are not done.
+func (c *cursor) undoneBelow(to record.Offset) int64 {
+	return max(0, int64(to-c.floor)-(c.done.count()-c.done.from(to)))
+}
+
+// WouldLose are the cursors that lose messages if the log begins at an offset: what a
+// trim would tell.
+func (s *State) WouldLose(to record.Offset) []Lost {
+	var out []Lost
+	if to <= s.start || to <= s.MinFloor() {
+		return nil
+	}
+	for of, c := range s.inOrder {
+		if n := c.undoneBelow(to); n > 0 {
+			out = append(out, Lost{of.Group, of.Member, n, to})
+		}
+	}
+	return out
 }
 
 // moveFloor gives up everything below an offset.
@@ -281,8 +318,8 @@ func (s *State) moveFloor(c *cursor, to record.Offset) {
 	c.done.removeBelow(c.floor)
 }
 
-// minFloor is below which every group is done with everything.
-func (s *State) minFloor() record.Offset {
+// MinFloor is below which every group is done with everything.
+func (s *State) MinFloor() record.Offset {
 	least := record.Offset(math.MaxInt64)
 	for _, g := range s.groups {
 		for _, c := range g.cursors {

@@ -202,12 +202,12 @@ func TestTooManyFailuresHoldBackWhatIsNew(t *testing.T) {
 }
 
 func TestLeaseIDs(t *testing.T) {
-	for _, l := range []Lease{{1, 2, 3, 4, 0}, {0, 1 << 60, 1, 1<<64 - 1, CursorOf(7, "cache-7")}} {
+	for _, l := range []Lease{{1, 2, 3, 4, 0, 0}, {0, 1 << 60, 1, 1<<64 - 1, CursorOf(7, "cache-7"), 0}, {0, 1 << 60, 1, 1<<64 - 1, CursorOf(7, "cache-7"), 1<<32 - 1}} {
 		if back, err := ParseLease(l.String()); err != nil || back != l {
 			t.Errorf("%s is read as %v, %v", l, back, err)
 		}
 	}
-	for _, id := range []string{"", "1-2-3", "1-2-3-4-0", "1-2-3-0", "1-2-3-4-5-6", "x-2-3-4", "-1-2-3-4", "1-99999999999999999999-3-4", strings.Repeat("1", 100)} {
+	for _, id := range []string{"", "1-2-3", "1-2-3-4-0", "1-2-3-0", "1-2-3-4-5-0", "1-2-3-4-0-6", "1-2-3-4-5-100000000", "1-2-3-4-5-6-7", "x-2-3-4", "-1-2-3-4", "1-99999999999999999999-3-4", strings.Repeat("1", 100)} {
 		if l, err := ParseLease(id); !errors.Is(err, ErrLeaseUnknown) {
 			t.Errorf("%q is read as %v, %v", id, l, err)
 		}

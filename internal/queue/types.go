@@ -54,6 +54,9 @@ type Lease struct {
 	Attempt   int    // 1 for the first delivery
 	Nonce     uint64 // tells this lease from any other of the message
 	Cursor    uint32 // of which group, and of which broadcast member; see CursorOf
+	// Generation of the cursor when the lease was given: a seek or a purge begins
+	// another, and leases of an earlier one are void.
+	Generation uint32
 }
 
 // Delivery is a message handed out.

@@ -177,6 +177,8 @@ func total(ps []*tubev1.QueueProgress) *tubev1.QueueProgress {
 		t.Delayed += p.Delayed
 		t.Blocked += p.Blocked
 		t.Dying += p.Dying
+		t.Lost += p.Lost
+		t.RetentionUsedPercent = max(t.RetentionUsedPercent, p.RetentionUsedPercent)
 		t.Consumers, t.Credit = max(t.Consumers, p.Consumers), max(t.Credit, p.Credit)
 		if p.Oldest != nil && (t.Oldest == nil || p.Oldest.AsTime().Before(t.Oldest.AsTime())) {
 			t.Oldest = p.Oldest

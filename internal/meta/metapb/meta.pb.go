@@ -54,6 +54,7 @@ type Command struct {
 	//	*Command_PauseQueueGroup
 	//	*Command_SetNodeSick
 	//	*Command_AlterGroupConfig
+	//	*Command_NoteQueueRetention
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -292,6 +293,15 @@ func (x *Command) GetAlterGroupConfig() *AlterGroupConfig {
 	return nil
 }
 
+func (x *Command) GetNoteQueueRetention() *NoteQueueRetention {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_NoteQueueRetention); ok {
+			return x.NoteQueueRetention
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -380,6 +390,10 @@ type Command_AlterGroupConfig struct {
 	AlterGroupConfig *AlterGroupConfig `protobuf:"bytes,22,opt,name=alter_group_config,json=alterGroupConfig,proto3,oneof"`
 }
 
+type Command_NoteQueueRetention struct {
+	NoteQueueRetention *NoteQueueRetention `protobuf:"bytes,23,opt,name=note_queue_retention,json=noteQueueRetention,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Kind() {}
 
 func (*Command_RegisterNode) isCommand_Kind() {}
@@ -421,6 +435,8 @@ func (*Command_PauseQueueGroup) isCommand_Kind() {}
 func (*Command_SetNodeSick) isCommand_Kind() {}
 
 func (*Command_AlterGroupConfig) isCommand_Kind() {}
+
+func (*Command_NoteQueueRetention) isCommand_Kind() {}
 
 type CreateQueueGroup struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -596,6 +612,75 @@ func (x *DeleteQueueGroup) GetId() uint64 {
 	return 0
 }
 
+// NoteQueueRetention makes an event and changes nothing else.
+type NoteQueueRetention struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // of the queue group
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	UsedPercent   int32                  `protobuf:"varint,3,opt,name=used_percent,json=usedPercent,proto3" json:"used_percent,omitempty"`
+	Messages      int64                  `protobuf:"varint,4,opt,name=messages,proto3" json:"messages,omitempty"` // that go, unconsumed; 0: none yet
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NoteQueueRetention) Reset() {
+	*x = NoteQueueRetention{}
+	mi := &file_meta_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NoteQueueRetention) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NoteQueueRetention) ProtoMessage() {}
+
+func (x *NoteQueueRetention) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NoteQueueRetention.ProtoReflect.Descriptor instead.
+func (*NoteQueueRetention) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *NoteQueueRetention) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *NoteQueueRetention) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *NoteQueueRetention) GetUsedPercent() int32 {
+	if x != nil {
+		return x.UsedPercent
+	}
+	return 0
+}
+
+func (x *NoteQueueRetention) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
 type PauseQueueGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -606,7 +691,7 @@ type PauseQueueGroup struct {
 
 func (x *PauseQueueGroup) Reset() {
 	*x = PauseQueueGroup{}
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +703,7 @@ func (x *PauseQueueGroup) String() string {
 func (*PauseQueueGroup) ProtoMessage() {}
 
 func (x *PauseQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +716,7 @@ func (x *PauseQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseQueueGroup.ProtoReflect.Descriptor instead.
 func (*PauseQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{4}
+	return file_meta_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PauseQueueGroup) GetId() uint64 {
@@ -674,7 +759,7 @@ type QueueSettings struct {
 
 func (x *QueueSettings) Reset() {
 	*x = QueueSettings{}
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +771,7 @@ func (x *QueueSettings) String() string {
 func (*QueueSettings) ProtoMessage() {}
 
 func (x *QueueSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +784,7 @@ func (x *QueueSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettings.ProtoReflect.Descriptor instead.
 func (*QueueSettings) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{5}
+	return file_meta_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *QueueSettings) GetMaxAttempts() int64 {
@@ -836,7 +921,7 @@ type QueueGroup struct {
 
 func (x *QueueGroup) Reset() {
 	*x = QueueGroup{}
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +933,7 @@ func (x *QueueGroup) String() string {
 func (*QueueGroup) ProtoMessage() {}
 
 func (x *QueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +946,7 @@ func (x *QueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGroup.ProtoReflect.Descriptor instead.
 func (*QueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{6}
+	return file_meta_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QueueGroup) GetId() uint64 {
@@ -926,7 +1011,7 @@ type AlterGroupConfig struct {
 
 func (x *AlterGroupConfig) Reset() {
 	*x = AlterGroupConfig{}
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1023,7 @@ func (x *AlterGroupConfig) String() string {
 func (*AlterGroupConfig) ProtoMessage() {}
 
 func (x *AlterGroupConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1036,7 @@ func (x *AlterGroupConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterGroupConfig.ProtoReflect.Descriptor instead.
 func (*AlterGroupConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{7}
+	return file_meta_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AlterGroupConfig) GetGroup() string {
@@ -992,7 +1077,7 @@ type GroupConfig struct {
 
 func (x *GroupConfig) Reset() {
 	*x = GroupConfig{}
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1089,7 @@ func (x *GroupConfig) String() string {
 func (*GroupConfig) ProtoMessage() {}
 
 func (x *GroupConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1102,7 @@ func (x *GroupConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupConfig.ProtoReflect.Descriptor instead.
 func (*GroupConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{8}
+	return file_meta_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GroupConfig) GetGroup() string {
@@ -1045,7 +1130,7 @@ type RenewReplicas struct {
 
 func (x *RenewReplicas) Reset() {
 	*x = RenewReplicas{}
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1142,7 @@ func (x *RenewReplicas) String() string {
 func (*RenewReplicas) ProtoMessage() {}
 
 func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1155,7 @@ func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReplicas.ProtoReflect.Descriptor instead.
 func (*RenewReplicas) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{9}
+	return file_meta_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RenewReplicas) GetNode() int32 {
@@ -1098,7 +1183,7 @@ type Bootstrap struct {
 
 func (x *Bootstrap) Reset() {
 	*x = Bootstrap{}
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1195,7 @@ func (x *Bootstrap) String() string {
 func (*Bootstrap) ProtoMessage() {}
 
 func (x *Bootstrap) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1208,7 @@ func (x *Bootstrap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bootstrap.ProtoReflect.Descriptor instead.
 func (*Bootstrap) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{10}
+	return file_meta_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Bootstrap) GetClusterId() string {
@@ -1152,7 +1237,7 @@ type Founder struct {
 
 func (x *Founder) Reset() {
 	*x = Founder{}
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1249,7 @@ func (x *Founder) String() string {
 func (*Founder) ProtoMessage() {}
 
 func (x *Founder) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1262,7 @@ func (x *Founder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Founder.ProtoReflect.Descriptor instead.
 func (*Founder) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{11}
+	return file_meta_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Founder) GetNode() int32 {
@@ -1211,7 +1296,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1308,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1321,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{12}
+	return file_meta_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RegisterNode) GetNode() *Node {
@@ -1263,7 +1348,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1360,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1373,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{13}
+	return file_meta_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RemoveNode) GetNode() int32 {
@@ -1316,7 +1401,7 @@ type DrainNode struct {
 
 func (x *DrainNode) Reset() {
 	*x = DrainNode{}
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1413,7 @@ func (x *DrainNode) String() string {
 func (*DrainNode) ProtoMessage() {}
 
 func (x *DrainNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1426,7 @@ func (x *DrainNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
 func (*DrainNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{14}
+	return file_meta_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DrainNode) GetNode() int32 {
@@ -1369,7 +1454,7 @@ type Reassign struct {
 
 func (x *Reassign) Reset() {
 	*x = Reassign{}
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1466,7 @@ func (x *Reassign) String() string {
 func (*Reassign) ProtoMessage() {}
 
 func (x *Reassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1479,7 @@ func (x *Reassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reassign.ProtoReflect.Descriptor instead.
 func (*Reassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{15}
+	return file_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Reassign) GetMoves() []*Move {
@@ -1423,7 +1508,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1520,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1533,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{16}
+	return file_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Move) GetTopic() []byte {
@@ -1489,7 +1574,7 @@ type CancelReassign struct {
 
 func (x *CancelReassign) Reset() {
 	*x = CancelReassign{}
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1586,7 @@ func (x *CancelReassign) String() string {
 func (*CancelReassign) ProtoMessage() {}
 
 func (x *CancelReassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1599,7 @@ func (x *CancelReassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReassign.ProtoReflect.Descriptor instead.
 func (*CancelReassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{17}
+	return file_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CancelReassign) GetPartitions() []*PartitionRef {
@@ -1534,7 +1619,7 @@ type PartitionRef struct {
 
 func (x *PartitionRef) Reset() {
 	*x = PartitionRef{}
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1631,7 @@ func (x *PartitionRef) String() string {
 func (*PartitionRef) ProtoMessage() {}
 
 func (x *PartitionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1644,7 @@ func (x *PartitionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRef.ProtoReflect.Descriptor instead.
 func (*PartitionRef) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{18}
+	return file_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PartitionRef) GetTopic() []byte {
@@ -1586,7 +1671,7 @@ type PlacementDone struct {
 
 func (x *PlacementDone) Reset() {
 	*x = PlacementDone{}
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1683,7 @@ func (x *PlacementDone) String() string {
 func (*PlacementDone) ProtoMessage() {}
 
 func (x *PlacementDone) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1696,7 @@ func (x *PlacementDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementDone.ProtoReflect.Descriptor instead.
 func (*PlacementDone) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{19}
+	return file_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PlacementDone) GetPartitions() []*Members {
@@ -1632,7 +1717,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1729,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1742,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{20}
+	return file_meta_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Members) GetTopic() []byte {
@@ -1694,7 +1779,7 @@ type UnsafeRecover struct {
 
 func (x *UnsafeRecover) Reset() {
 	*x = UnsafeRecover{}
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1791,7 @@ func (x *UnsafeRecover) String() string {
 func (*UnsafeRecover) ProtoMessage() {}
 
 func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1804,7 @@ func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnsafeRecover.ProtoReflect.Descriptor instead.
 func (*UnsafeRecover) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{21}
+	return file_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UnsafeRecover) GetTopic() []byte {
@@ -1760,7 +1845,7 @@ type SetNodeState struct {
 
 func (x *SetNodeState) Reset() {
 	*x = SetNodeState{}
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1857,7 @@ func (x *SetNodeState) String() string {
 func (*SetNodeState) ProtoMessage() {}
 
 func (x *SetNodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1870,7 @@ func (x *SetNodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeState.ProtoReflect.Descriptor instead.
 func (*SetNodeState) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{22}
+	return file_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetNodeState) GetNode() int32 {
@@ -1813,7 +1898,7 @@ type SetNodeSick struct {
 
 func (x *SetNodeSick) Reset() {
 	*x = SetNodeSick{}
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1910,7 @@ func (x *SetNodeSick) String() string {
 func (*SetNodeSick) ProtoMessage() {}
 
 func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1923,7 @@ func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeSick.ProtoReflect.Descriptor instead.
 func (*SetNodeSick) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{23}
+	return file_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetNodeSick) GetNode() int32 {
@@ -1867,7 +1952,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +1964,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +1977,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{24}
+	return file_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateTopic) GetName() string {
@@ -1932,7 +2017,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2029,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2042,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{25}
+	return file_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -1978,7 +2063,7 @@ type CreatePartitions struct {
 
 func (x *CreatePartitions) Reset() {
 	*x = CreatePartitions{}
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2075,7 @@ func (x *CreatePartitions) String() string {
 func (*CreatePartitions) ProtoMessage() {}
 
 func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2088,7 @@ func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePartitions.ProtoReflect.Descriptor instead.
 func (*CreatePartitions) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{26}
+	return file_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreatePartitions) GetId() []byte {
@@ -2040,7 +2125,7 @@ type AlterConfig struct {
 
 func (x *AlterConfig) Reset() {
 	*x = AlterConfig{}
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2137,7 @@ func (x *AlterConfig) String() string {
 func (*AlterConfig) ProtoMessage() {}
 
 func (x *AlterConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +2150,7 @@ func (x *AlterConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterConfig.ProtoReflect.Descriptor instead.
 func (*AlterConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{27}
+	return file_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AlterConfig) GetId() []byte {
@@ -2106,7 +2191,7 @@ type AllocateProducerIds struct {
 
 func (x *AllocateProducerIds) Reset() {
 	*x = AllocateProducerIds{}
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2203,7 @@ func (x *AllocateProducerIds) String() string {
 func (*AllocateProducerIds) ProtoMessage() {}
 
 func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2216,7 @@ func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIds.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIds) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{28}
+	return file_meta_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AllocateProducerIds) GetNode() int32 {
@@ -2158,7 +2243,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2255,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2268,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{29}
+	return file_meta_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Nodes) GetIds() []int32 {
@@ -2203,7 +2288,7 @@ type KeyValue struct {
 
 func (x *KeyValue) Reset() {
 	*x = KeyValue{}
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2300,7 @@ func (x *KeyValue) String() string {
 func (*KeyValue) ProtoMessage() {}
 
 func (x *KeyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2313,7 @@ func (x *KeyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyValue.ProtoReflect.Descriptor instead.
 func (*KeyValue) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{30}
+	return file_meta_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *KeyValue) GetKey() string {
@@ -2268,7 +2353,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2365,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2378,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{31}
+	return file_meta_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Node) GetId() int32 {
@@ -2412,7 +2497,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2509,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2522,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{32}
+	return file_meta_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Replica) GetId() uint64 {
@@ -2477,7 +2562,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2489,7 +2574,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2502,7 +2587,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{33}
+	return file_meta_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Placement) GetGroup() uint64 {
@@ -2574,7 +2659,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2671,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2684,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{34}
+	return file_meta_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Topic) GetId() []byte {
@@ -2650,7 +2735,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meta_proto_msgTypes[35]
+	mi := &file_meta_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2747,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[35]
+	mi := &file_meta_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2760,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{35}
+	return file_meta_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -2735,7 +2820,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_meta_proto_msgTypes[36]
+	mi := &file_meta_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2832,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[36]
+	mi := &file_meta_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2845,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{36}
+	return file_meta_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -2872,7 +2957,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_meta_proto_msgTypes[37]
+	mi := &file_meta_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +2969,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[37]
+	mi := &file_meta_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +2982,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{37}
+	return file_meta_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Replaced) GetNode() int32 {
@@ -2919,7 +3004,7 @@ var File_meta_proto protoreflect.FileDescriptor
 const file_meta_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"meta.proto\x12\ttube.meta\"\xb1\v\n" +
+	"meta.proto\x12\ttube.meta\"\x84\f\n" +
 	"\aCommand\x12\x1f\n" +
 	"\vtime_millis\x18\x01 \x01(\x03R\n" +
 	"timeMillis\x124\n" +
@@ -2946,7 +3031,8 @@ const file_meta_proto_rawDesc = "" +
 	"\x12delete_queue_group\x18\x13 \x01(\v2\x1b.tube.meta.DeleteQueueGroupH\x00R\x10deleteQueueGroup\x12H\n" +
 	"\x11pause_queue_group\x18\x14 \x01(\v2\x1a.tube.meta.PauseQueueGroupH\x00R\x0fpauseQueueGroup\x12<\n" +
 	"\rset_node_sick\x18\x15 \x01(\v2\x16.tube.meta.SetNodeSickH\x00R\vsetNodeSick\x12K\n" +
-	"\x12alter_group_config\x18\x16 \x01(\v2\x1b.tube.meta.AlterGroupConfigH\x00R\x10alterGroupConfigB\x06\n" +
+	"\x12alter_group_config\x18\x16 \x01(\v2\x1b.tube.meta.AlterGroupConfigH\x00R\x10alterGroupConfig\x12Q\n" +
+	"\x14note_queue_retention\x18\x17 \x01(\v2\x1d.tube.meta.NoteQueueRetentionH\x00R\x12noteQueueRetentionB\x06\n" +
 	"\x04kind\"\x88\x01\n" +
 	"\x10CreateQueueGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -2958,7 +3044,12 @@ const file_meta_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x124\n" +
 	"\bsettings\x18\x03 \x01(\v2\x18.tube.meta.QueueSettingsR\bsettings\"\"\n" +
 	"\x10DeleteQueueGroup\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\"1\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"\x81\x01\n" +
+	"\x12NoteQueueRetention\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12!\n" +
+	"\fused_percent\x18\x03 \x01(\x05R\vusedPercent\x12\x1a\n" +
+	"\bmessages\x18\x04 \x01(\x03R\bmessages\"1\n" +
 	"\x0fPauseQueueGroup\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x0e\n" +
 	"\x02on\x18\x02 \x01(\bR\x02on\"\xb0\x04\n" +
@@ -3166,102 +3257,104 @@ func file_meta_proto_rawDescGZIP() []byte {
 	return file_meta_proto_rawDescData
 }
 
-var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_meta_proto_goTypes = []any{
 	(*Command)(nil),             // 0: tube.meta.Command
 	(*CreateQueueGroup)(nil),    // 1: tube.meta.CreateQueueGroup
 	(*UpdateQueueGroup)(nil),    // 2: tube.meta.UpdateQueueGroup
 	(*DeleteQueueGroup)(nil),    // 3: tube.meta.DeleteQueueGroup
-	(*PauseQueueGroup)(nil),     // 4: tube.meta.PauseQueueGroup
-	(*QueueSettings)(nil),       // 5: tube.meta.QueueSettings
-	(*QueueGroup)(nil),          // 6: tube.meta.QueueGroup
-	(*AlterGroupConfig)(nil),    // 7: tube.meta.AlterGroupConfig
-	(*GroupConfig)(nil),         // 8: tube.meta.GroupConfig
-	(*RenewReplicas)(nil),       // 9: tube.meta.RenewReplicas
-	(*Bootstrap)(nil),           // 10: tube.meta.Bootstrap
-	(*Founder)(nil),             // 11: tube.meta.Founder
-	(*RegisterNode)(nil),        // 12: tube.meta.RegisterNode
-	(*RemoveNode)(nil),          // 13: tube.meta.RemoveNode
-	(*DrainNode)(nil),           // 14: tube.meta.DrainNode
-	(*Reassign)(nil),            // 15: tube.meta.Reassign
-	(*Move)(nil),                // 16: tube.meta.Move
-	(*CancelReassign)(nil),      // 17: tube.meta.CancelReassign
-	(*PartitionRef)(nil),        // 18: tube.meta.PartitionRef
-	(*PlacementDone)(nil),       // 19: tube.meta.PlacementDone
-	(*Members)(nil),             // 20: tube.meta.Members
-	(*UnsafeRecover)(nil),       // 21: tube.meta.UnsafeRecover
-	(*SetNodeState)(nil),        // 22: tube.meta.SetNodeState
-	(*SetNodeSick)(nil),         // 23: tube.meta.SetNodeSick
-	(*CreateTopic)(nil),         // 24: tube.meta.CreateTopic
-	(*DeleteTopic)(nil),         // 25: tube.meta.DeleteTopic
-	(*CreatePartitions)(nil),    // 26: tube.meta.CreatePartitions
-	(*AlterConfig)(nil),         // 27: tube.meta.AlterConfig
-	(*AllocateProducerIds)(nil), // 28: tube.meta.AllocateProducerIds
-	(*Nodes)(nil),               // 29: tube.meta.Nodes
-	(*KeyValue)(nil),            // 30: tube.meta.KeyValue
-	(*Node)(nil),                // 31: tube.meta.Node
-	(*Replica)(nil),             // 32: tube.meta.Replica
-	(*Placement)(nil),           // 33: tube.meta.Placement
-	(*Topic)(nil),               // 34: tube.meta.Topic
-	(*Event)(nil),               // 35: tube.meta.Event
-	(*Snapshot)(nil),            // 36: tube.meta.Snapshot
-	(*Replaced)(nil),            // 37: tube.meta.Replaced
+	(*NoteQueueRetention)(nil),  // 4: tube.meta.NoteQueueRetention
+	(*PauseQueueGroup)(nil),     // 5: tube.meta.PauseQueueGroup
+	(*QueueSettings)(nil),       // 6: tube.meta.QueueSettings
+	(*QueueGroup)(nil),          // 7: tube.meta.QueueGroup
+	(*AlterGroupConfig)(nil),    // 8: tube.meta.AlterGroupConfig
+	(*GroupConfig)(nil),         // 9: tube.meta.GroupConfig
+	(*RenewReplicas)(nil),       // 10: tube.meta.RenewReplicas
+	(*Bootstrap)(nil),           // 11: tube.meta.Bootstrap
+	(*Founder)(nil),             // 12: tube.meta.Founder
+	(*RegisterNode)(nil),        // 13: tube.meta.RegisterNode
+	(*RemoveNode)(nil),          // 14: tube.meta.RemoveNode
+	(*DrainNode)(nil),           // 15: tube.meta.DrainNode
+	(*Reassign)(nil),            // 16: tube.meta.Reassign
+	(*Move)(nil),                // 17: tube.meta.Move
+	(*CancelReassign)(nil),      // 18: tube.meta.CancelReassign
+	(*PartitionRef)(nil),        // 19: tube.meta.PartitionRef
+	(*PlacementDone)(nil),       // 20: tube.meta.PlacementDone
+	(*Members)(nil),             // 21: tube.meta.Members
+	(*UnsafeRecover)(nil),       // 22: tube.meta.UnsafeRecover
+	(*SetNodeState)(nil),        // 23: tube.meta.SetNodeState
+	(*SetNodeSick)(nil),         // 24: tube.meta.SetNodeSick
+	(*CreateTopic)(nil),         // 25: tube.meta.CreateTopic
+	(*DeleteTopic)(nil),         // 26: tube.meta.DeleteTopic
+	(*CreatePartitions)(nil),    // 27: tube.meta.CreatePartitions
+	(*AlterConfig)(nil),         // 28: tube.meta.AlterConfig
+	(*AllocateProducerIds)(nil), // 29: tube.meta.AllocateProducerIds
+	(*Nodes)(nil),               // 30: tube.meta.Nodes
+	(*KeyValue)(nil),            // 31: tube.meta.KeyValue
+	(*Node)(nil),                // 32: tube.meta.Node
+	(*Replica)(nil),             // 33: tube.meta.Replica
+	(*Placement)(nil),           // 34: tube.meta.Placement
+	(*Topic)(nil),               // 35: tube.meta.Topic
+	(*Event)(nil),               // 36: tube.meta.Event
+	(*Snapshot)(nil),            // 37: tube.meta.Snapshot
+	(*Replaced)(nil),            // 38: tube.meta.Replaced
 }
 var file_meta_proto_depIdxs = []int32{
-	10, // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
-	12, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
-	22, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
-	24, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
-	25, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
-	26, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
-	27, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
-	28, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
-	13, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
-	14, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
-	15, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
-	17, // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
-	19, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
-	21, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
-	9,  // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
+	11, // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
+	13, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
+	23, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
+	25, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
+	26, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
+	27, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
+	28, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
+	29, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
+	14, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
+	15, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
+	16, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
+	18, // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
+	20, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
+	22, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
+	10, // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
 	1,  // 15: tube.meta.Command.create_queue_group:type_name -> tube.meta.CreateQueueGroup
 	2,  // 16: tube.meta.Command.update_queue_group:type_name -> tube.meta.UpdateQueueGroup
 	3,  // 17: tube.meta.Command.delete_queue_group:type_name -> tube.meta.DeleteQueueGroup
-	4,  // 18: tube.meta.Command.pause_queue_group:type_name -> tube.meta.PauseQueueGroup
-	23, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
-	7,  // 20: tube.meta.Command.alter_group_config:type_name -> tube.meta.AlterGroupConfig
-	5,  // 21: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	5,  // 22: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	5,  // 23: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
-	30, // 24: tube.meta.AlterGroupConfig.set:type_name -> tube.meta.KeyValue
-	30, // 25: tube.meta.GroupConfig.settings:type_name -> tube.meta.KeyValue
-	20, // 26: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
-	11, // 27: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
-	31, // 28: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
-	16, // 29: tube.meta.Reassign.moves:type_name -> tube.meta.Move
-	18, // 30: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
-	20, // 31: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
-	29, // 32: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
-	30, // 33: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
-	29, // 34: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
-	30, // 35: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
-	32, // 36: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
-	32, // 37: tube.meta.Placement.target:type_name -> tube.meta.Replica
-	32, // 38: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
-	30, // 39: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
-	33, // 40: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
-	31, // 41: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
-	34, // 42: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
-	30, // 43: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
-	35, // 44: tube.meta.Snapshot.events:type_name -> tube.meta.Event
-	11, // 45: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
-	37, // 46: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
-	6,  // 47: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
-	8,  // 48: tube.meta.Snapshot.group_configs:type_name -> tube.meta.GroupConfig
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	5,  // 18: tube.meta.Command.pause_queue_group:type_name -> tube.meta.PauseQueueGroup
+	24, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
+	8,  // 20: tube.meta.Command.alter_group_config:type_name -> tube.meta.AlterGroupConfig
+	4,  // 21: tube.meta.Command.note_queue_retention:type_name -> tube.meta.NoteQueueRetention
+	6,  // 22: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	6,  // 23: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	6,  // 24: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
+	31, // 25: tube.meta.AlterGroupConfig.set:type_name -> tube.meta.KeyValue
+	31, // 26: tube.meta.GroupConfig.settings:type_name -> tube.meta.KeyValue
+	21, // 27: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
+	12, // 28: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
+	32, // 29: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
+	17, // 30: tube.meta.Reassign.moves:type_name -> tube.meta.Move
+	19, // 31: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
+	21, // 32: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
+	30, // 33: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
+	31, // 34: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
+	30, // 35: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
+	31, // 36: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
+	33, // 37: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
+	33, // 38: tube.meta.Placement.target:type_name -> tube.meta.Replica
+	33, // 39: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
+	31, // 40: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
+	34, // 41: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
+	32, // 42: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
+	35, // 43: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
+	31, // 44: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
+	36, // 45: tube.meta.Snapshot.events:type_name -> tube.meta.Event
+	12, // 46: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
+	38, // 47: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
+	7,  // 48: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
+	9,  // 49: tube.meta.Snapshot.group_configs:type_name -> tube.meta.GroupConfig
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_meta_proto_init() }
@@ -3291,6 +3384,7 @@ func file_meta_proto_init() {
 		(*Command_PauseQueueGroup)(nil),
 		(*Command_SetNodeSick)(nil),
 		(*Command_AlterGroupConfig)(nil),
+		(*Command_NoteQueueRetention)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3298,7 +3392,7 @@ func file_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_proto_rawDesc), len(file_meta_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -168,6 +168,8 @@ const (
 	QueueCause_DEAD_LETTER_STUCK QueueCause_Kind = 15
 	// Messages whose consumer vanished go one by one.
 	QueueCause_SUSPECTS QueueCause_Kind = 16
+	// Messages that it is not done with go soon, or went, by the topic's retention.
+	QueueCause_RETENTION QueueCause_Kind = 17
 )
 
 // Enum value maps for QueueCause_Kind.
@@ -190,6 +192,7 @@ var (
 		14: "FILTERED",
 		15: "DEAD_LETTER_STUCK",
 		16: "SUSPECTS",
+		17: "RETENTION",
 	}
 	QueueCause_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":  0,
@@ -209,6 +212,7 @@ var (
 		"FILTERED":          14,
 		"DEAD_LETTER_STUCK": 15,
 		"SUSPECTS":          16,
+		"RETENTION":         17,
 	}
 )
 
@@ -3273,8 +3277,13 @@ type QueueProgress struct {
 	// When the oldest that is ready or in flight was sent.
 	Oldest *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=oldest,proto3" json:"oldest,omitempty"`
 	// Streams and calls that take messages, and what they could take now.
-	Consumers     int32 `protobuf:"varint,14,opt,name=consumers,proto3" json:"consumers,omitempty"`
-	Credit        int64 `protobuf:"varint,15,opt,name=credit,proto3" json:"credit,omitempty"`
+	Consumers int32 `protobuf:"varint,14,opt,name=consumers,proto3" json:"consumers,omitempty"`
+	Credit    int64 `protobuf:"varint,15,opt,name=credit,proto3" json:"credit,omitempty"`
+	// How much of what retention keeps, by age or by size, lies behind the first message
+	// that it is not done with: 100 goes next. 0: less than half.
+	RetentionUsedPercent int32 `protobuf:"varint,16,opt,name=retention_used_percent,json=retentionUsedPercent,proto3" json:"retention_used_percent,omitempty"`
+	// Messages that retention took before it was done with them.
+	Lost          int64 `protobuf:"varint,17,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3410,6 +3419,20 @@ func (x *QueueProgress) GetConsumers() int32 {
 func (x *QueueProgress) GetCredit() int64 {
 	if x != nil {
 		return x.Credit
+	}
+	return 0
+}
+
+func (x *QueueProgress) GetRetentionUsedPercent() int32 {
+	if x != nil {
+		return x.RetentionUsedPercent
+	}
+	return 0
+}
+
+func (x *QueueProgress) GetLost() int64 {
+	if x != nil {
+		return x.Lost
 	}
 	return 0
 }
@@ -6360,7 +6383,7 @@ const file_tube_v1_queue_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x02 \x03(\v2\x16.tube.v1.QueueProgressR\n" +
 	"partitions\x12,\n" +
-	"\x05total\x18\x03 \x01(\v2\x16.tube.v1.QueueProgressR\x05total\"\xa5\x03\n" +
+	"\x05total\x18\x03 \x01(\v2\x16.tube.v1.QueueProgressR\x05total\"\xef\x03\n" +
 	"\rQueueProgress\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\x05R\x06leader\x12\x14\n" +
@@ -6378,7 +6401,9 @@ const file_tube_v1_queue_proto_rawDesc = "" +
 	"\x05dying\x18\f \x01(\x03R\x05dying\x122\n" +
 	"\x06oldest\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x06oldest\x12\x1c\n" +
 	"\tconsumers\x18\x0e \x01(\x05R\tconsumers\x12\x16\n" +
-	"\x06credit\x18\x0f \x01(\x03R\x06credit\"^\n" +
+	"\x06credit\x18\x0f \x01(\x03R\x06credit\x124\n" +
+	"\x16retention_used_percent\x18\x10 \x01(\x05R\x14retentionUsedPercent\x12\x12\n" +
+	"\x04lost\x18\x11 \x01(\x03R\x04lost\"^\n" +
 	"\x11ListGroupsRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x1d\n" +
@@ -6419,7 +6444,7 @@ const file_tube_v1_queue_proto_rawDesc = "" +
 	"\x14ExplainGroupResponse\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x16\n" +
 	"\x06moving\x18\x02 \x01(\bR\x06moving\x12+\n" +
-	"\x06causes\x18\x03 \x03(\v2\x13.tube.v1.QueueCauseR\x06causes\"\xb7\x04\n" +
+	"\x06causes\x18\x03 \x03(\v2\x13.tube.v1.QueueCauseR\x06causes\"\xc6\x04\n" +
 	"\n" +
 	"QueueCause\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.tube.v1.QueueCause.KindR\x04kind\x12\x12\n" +
@@ -6431,7 +6456,7 @@ const file_tube_v1_queue_proto_rawDesc = "" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x120\n" +
 	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
 	"\x06offset\x18\b \x01(\x03R\x06offset\x12\x10\n" +
-	"\x03key\x18\t \x01(\fR\x03key\"\x95\x02\n" +
+	"\x03key\x18\t \x01(\fR\x03key\"\xa4\x02\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -6454,7 +6479,8 @@ const file_tube_v1_queue_proto_rawDesc = "" +
 	"\x04RATE\x10\r\x12\f\n" +
 	"\bFILTERED\x10\x0e\x12\x15\n" +
 	"\x11DEAD_LETTER_STUCK\x10\x0f\x12\f\n" +
-	"\bSUSPECTS\x10\x10\"u\n" +
+	"\bSUSPECTS\x10\x10\x12\r\n" +
+	"\tRETENTION\x10\x11\"u\n" +
 	"\x12ListPendingRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x1d\n" +

@@ -1797,6 +1797,7 @@ type QueueReceiveRequest struct {
 	WaitMillis int64                  `protobuf:"varint,6,opt,name=wait_millis,json=waitMillis,proto3" json:"wait_millis,omitempty"`
 	// For QueueStop; 0: it is not going to be stopped.
 	Token         uint64 `protobuf:"varint,7,opt,name=token,proto3" json:"token,omitempty"`
+	Held          int32  `protobuf:"varint,8,opt,name=held,proto3" json:"held,omitempty"` // leases of the group that the member holds from other nodes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1880,10 +1881,18 @@ func (x *QueueReceiveRequest) GetToken() uint64 {
 	return 0
 }
 
+func (x *QueueReceiveRequest) GetHeld() int32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
 type QueueReceiveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Failure       *QueueFailure          `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
 	Deliveries    []*QueueDelivery       `protobuf:"bytes,2,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
+	Holding       *QueueHolding          `protobuf:"bytes,3,opt,name=holding,proto3" json:"holding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1932,20 +1941,90 @@ func (x *QueueReceiveResponse) GetDeliveries() []*QueueDelivery {
 	return nil
 }
 
+func (x *QueueReceiveResponse) GetHolding() *QueueHolding {
+	if x != nil {
+		return x.Holding
+	}
+	return nil
+}
+
+// QueueHolding is what the member has of the group from this node, these deliveries
+// included.
+type QueueHolding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leases        int32                  `protobuf:"varint,1,opt,name=leases,proto3" json:"leases,omitempty"`
+	Alone         bool                   `protobuf:"varint,2,opt,name=alone,proto3" json:"alone,omitempty"`     // one of them is to be alone in its hand
+	Emptied       bool                   `protobuf:"varint,3,opt,name=emptied,proto3" json:"emptied,omitempty"` // it gets nothing, until it holds nothing anywhere: a message is to be alone in its hand
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueHolding) Reset() {
+	*x = QueueHolding{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueHolding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueHolding) ProtoMessage() {}
+
+func (x *QueueHolding) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueHolding.ProtoReflect.Descriptor instead.
+func (*QueueHolding) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *QueueHolding) GetLeases() int32 {
+	if x != nil {
+		return x.Leases
+	}
+	return 0
+}
+
+func (x *QueueHolding) GetAlone() bool {
+	if x != nil {
+		return x.Alone
+	}
+	return false
+}
+
+func (x *QueueHolding) GetEmptied() bool {
+	if x != nil {
+		return x.Emptied
+	}
+	return false
+}
+
 type QueueLease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Partition     int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Nonce         uint64                 `protobuf:"varint,4,opt,name=nonce,proto3" json:"nonce,omitempty"`
-	Cursor        uint32                 `protobuf:"varint,5,opt,name=cursor,proto3" json:"cursor,omitempty"` // of a broadcast group
+	Cursor        uint32                 `protobuf:"varint,5,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Generation    uint32                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +2036,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +2049,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{29}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *QueueLease) GetPartition() int32 {
@@ -2008,6 +2087,13 @@ func (x *QueueLease) GetCursor() uint32 {
 	return 0
 }
 
+func (x *QueueLease) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 type QueueDelivery struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Lease           *QueueLease            `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
@@ -2018,13 +2104,14 @@ type QueueDelivery struct {
 	Headers         []*QueueHeader         `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty"`
 	TimestampMillis int64                  `protobuf:"varint,7,opt,name=timestamp_millis,json=timestampMillis,proto3" json:"timestamp_millis,omitempty"`
 	UntilMillis     int64                  `protobuf:"varint,8,opt,name=until_millis,json=untilMillis,proto3" json:"until_millis,omitempty"`
+	Alone           bool                   `protobuf:"varint,9,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *QueueDelivery) Reset() {
 	*x = QueueDelivery{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2036,7 +2123,7 @@ func (x *QueueDelivery) String() string {
 func (*QueueDelivery) ProtoMessage() {}
 
 func (x *QueueDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2049,7 +2136,7 @@ func (x *QueueDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueDelivery.ProtoReflect.Descriptor instead.
 func (*QueueDelivery) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{30}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *QueueDelivery) GetLease() *QueueLease {
@@ -2108,6 +2195,13 @@ func (x *QueueDelivery) GetUntilMillis() int64 {
 	return 0
 }
 
+func (x *QueueDelivery) GetAlone() bool {
+	if x != nil {
+		return x.Alone
+	}
+	return false
+}
+
 type QueueStopRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         uint64                 `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -2117,7 +2211,7 @@ type QueueStopRequest struct {
 
 func (x *QueueStopRequest) Reset() {
 	*x = QueueStopRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2223,7 @@ func (x *QueueStopRequest) String() string {
 func (*QueueStopRequest) ProtoMessage() {}
 
 func (x *QueueStopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2236,7 @@ func (x *QueueStopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStopRequest.ProtoReflect.Descriptor instead.
 func (*QueueStopRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{31}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *QueueStopRequest) GetToken() uint64 {
@@ -2160,7 +2254,7 @@ type QueueStopResponse struct {
 
 func (x *QueueStopResponse) Reset() {
 	*x = QueueStopResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2266,7 @@ func (x *QueueStopResponse) String() string {
 func (*QueueStopResponse) ProtoMessage() {}
 
 func (x *QueueStopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2279,7 @@ func (x *QueueStopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStopResponse.ProtoReflect.Descriptor instead.
 func (*QueueStopResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{32}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{33}
 }
 
 type QueueSettleRequest struct {
@@ -2199,7 +2293,7 @@ type QueueSettleRequest struct {
 
 func (x *QueueSettleRequest) Reset() {
 	*x = QueueSettleRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2305,7 @@ func (x *QueueSettleRequest) String() string {
 func (*QueueSettleRequest) ProtoMessage() {}
 
 func (x *QueueSettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2318,7 @@ func (x *QueueSettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettleRequest.ProtoReflect.Descriptor instead.
 func (*QueueSettleRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{33}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *QueueSettleRequest) GetGroup() uint64 {
@@ -2260,7 +2354,7 @@ type QueueSettlement struct {
 
 func (x *QueueSettlement) Reset() {
 	*x = QueueSettlement{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2366,7 @@ func (x *QueueSettlement) String() string {
 func (*QueueSettlement) ProtoMessage() {}
 
 func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2379,7 @@ func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettlement.ProtoReflect.Descriptor instead.
 func (*QueueSettlement) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{34}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *QueueSettlement) GetLease() *QueueLease {
@@ -2327,7 +2421,7 @@ type QueueSettleResponse struct {
 
 func (x *QueueSettleResponse) Reset() {
 	*x = QueueSettleResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[35]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2433,7 @@ func (x *QueueSettleResponse) String() string {
 func (*QueueSettleResponse) ProtoMessage() {}
 
 func (x *QueueSettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[35]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2446,7 @@ func (x *QueueSettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettleResponse.ProtoReflect.Descriptor instead.
 func (*QueueSettleResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{35}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *QueueSettleResponse) GetFailure() *QueueFailure {
@@ -2379,7 +2473,7 @@ type QueueInquireRequest struct {
 
 func (x *QueueInquireRequest) Reset() {
 	*x = QueueInquireRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[36]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +2485,7 @@ func (x *QueueInquireRequest) String() string {
 func (*QueueInquireRequest) ProtoMessage() {}
 
 func (x *QueueInquireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[36]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +2498,7 @@ func (x *QueueInquireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueInquireRequest.ProtoReflect.Descriptor instead.
 func (*QueueInquireRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{36}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *QueueInquireRequest) GetSession() string {
@@ -2431,7 +2525,7 @@ type QueueInquireResponse struct {
 
 func (x *QueueInquireResponse) Reset() {
 	*x = QueueInquireResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[37]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +2537,7 @@ func (x *QueueInquireResponse) String() string {
 func (*QueueInquireResponse) ProtoMessage() {}
 
 func (x *QueueInquireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[37]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +2550,7 @@ func (x *QueueInquireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueInquireResponse.ProtoReflect.Descriptor instead.
 func (*QueueInquireResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{37}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *QueueInquireResponse) GetAnswers() []uint32 {
@@ -2475,7 +2569,7 @@ type QueueGoneRequest struct {
 
 func (x *QueueGoneRequest) Reset() {
 	*x = QueueGoneRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[38]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2581,7 @@ func (x *QueueGoneRequest) String() string {
 func (*QueueGoneRequest) ProtoMessage() {}
 
 func (x *QueueGoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[38]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2594,7 @@ func (x *QueueGoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGoneRequest.ProtoReflect.Descriptor instead.
 func (*QueueGoneRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{38}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *QueueGoneRequest) GetSession() string {
@@ -2518,7 +2612,7 @@ type QueueGoneResponse struct {
 
 func (x *QueueGoneResponse) Reset() {
 	*x = QueueGoneResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[39]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2624,7 @@ func (x *QueueGoneResponse) String() string {
 func (*QueueGoneResponse) ProtoMessage() {}
 
 func (x *QueueGoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[39]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2637,7 @@ func (x *QueueGoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGoneResponse.ProtoReflect.Descriptor instead.
 func (*QueueGoneResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{39}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{40}
 }
 
 var File_tube_peer_v1_queue_proto protoreflect.FileDescriptor
@@ -2676,7 +2770,7 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\x04node\x18\x03 \x01(\x05R\x04node\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12 \n" +
 	"\fcan_be_asked\x18\x05 \x01(\bR\n" +
-	"canBeAsked\"\xda\x01\n" +
+	"canBeAsked\"\xee\x01\n" +
 	"\x13QueueReceiveRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\x04R\x05group\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\fR\x05topic\x121\n" +
@@ -2685,19 +2779,28 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\tmax_bytes\x18\x05 \x01(\x03R\bmaxBytes\x12\x1f\n" +
 	"\vwait_millis\x18\x06 \x01(\x03R\n" +
 	"waitMillis\x12\x14\n" +
-	"\x05token\x18\a \x01(\x04R\x05token\"\x89\x01\n" +
+	"\x05token\x18\a \x01(\x04R\x05token\x12\x12\n" +
+	"\x04held\x18\b \x01(\x05R\x04held\"\xbf\x01\n" +
 	"\x14QueueReceiveResponse\x124\n" +
 	"\afailure\x18\x01 \x01(\v2\x1a.tube.peer.v1.QueueFailureR\afailure\x12;\n" +
 	"\n" +
 	"deliveries\x18\x02 \x03(\v2\x1b.tube.peer.v1.QueueDeliveryR\n" +
-	"deliveries\"\x8a\x01\n" +
+	"deliveries\x124\n" +
+	"\aholding\x18\x03 \x01(\v2\x1a.tube.peer.v1.QueueHoldingR\aholding\"V\n" +
+	"\fQueueHolding\x12\x16\n" +
+	"\x06leases\x18\x01 \x01(\x05R\x06leases\x12\x14\n" +
+	"\x05alone\x18\x02 \x01(\bR\x05alone\x12\x18\n" +
+	"\aemptied\x18\x03 \x01(\bR\aemptied\"\xaa\x01\n" +
 	"\n" +
 	"QueueLease\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05nonce\x18\x04 \x01(\x04R\x05nonce\x12\x16\n" +
-	"\x06cursor\x18\x05 \x01(\rR\x06cursor\"\x95\x02\n" +
+	"\x06cursor\x18\x05 \x01(\rR\x06cursor\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x06 \x01(\rR\n" +
+	"generation\"\xab\x02\n" +
 	"\rQueueDelivery\x12.\n" +
 	"\x05lease\x18\x01 \x01(\v2\x18.tube.peer.v1.QueueLeaseR\x05lease\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x10\n" +
@@ -2706,7 +2809,8 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\x05value\x18\x05 \x01(\fR\x05value\x123\n" +
 	"\aheaders\x18\x06 \x03(\v2\x19.tube.peer.v1.QueueHeaderR\aheaders\x12)\n" +
 	"\x10timestamp_millis\x18\a \x01(\x03R\x0ftimestampMillis\x12!\n" +
-	"\funtil_millis\x18\b \x01(\x03R\vuntilMillis\"(\n" +
+	"\funtil_millis\x18\b \x01(\x03R\vuntilMillis\x12\x14\n" +
+	"\x05alone\x18\t \x01(\bR\x05alone\"(\n" +
 	"\x10QueueStopRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x04R\x05token\"\x13\n" +
 	"\x11QueueStopResponse\"\x99\x01\n" +
@@ -2760,7 +2864,7 @@ func file_tube_peer_v1_queue_proto_rawDescGZIP() []byte {
 }
 
 var file_tube_peer_v1_queue_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tube_peer_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_tube_peer_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_tube_peer_v1_queue_proto_goTypes = []any{
 	(QueueListRequest_What)(0),      // 0: tube.peer.v1.QueueListRequest.What
 	(*QueueBeginRequest)(nil),       // 1: tube.peer.v1.QueueBeginRequest
@@ -2792,39 +2896,40 @@ var file_tube_peer_v1_queue_proto_goTypes = []any{
 	(*QueueMember)(nil),             // 27: tube.peer.v1.QueueMember
 	(*QueueReceiveRequest)(nil),     // 28: tube.peer.v1.QueueReceiveRequest
 	(*QueueReceiveResponse)(nil),    // 29: tube.peer.v1.QueueReceiveResponse
-	(*QueueLease)(nil),              // 30: tube.peer.v1.QueueLease
-	(*QueueDelivery)(nil),           // 31: tube.peer.v1.QueueDelivery
-	(*QueueStopRequest)(nil),        // 32: tube.peer.v1.QueueStopRequest
-	(*QueueStopResponse)(nil),       // 33: tube.peer.v1.QueueStopResponse
-	(*QueueSettleRequest)(nil),      // 34: tube.peer.v1.QueueSettleRequest
-	(*QueueSettlement)(nil),         // 35: tube.peer.v1.QueueSettlement
-	(*QueueSettleResponse)(nil),     // 36: tube.peer.v1.QueueSettleResponse
-	(*QueueInquireRequest)(nil),     // 37: tube.peer.v1.QueueInquireRequest
-	(*QueueInquireResponse)(nil),    // 38: tube.peer.v1.QueueInquireResponse
-	(*QueueGoneRequest)(nil),        // 39: tube.peer.v1.QueueGoneRequest
-	(*QueueGoneResponse)(nil),       // 40: tube.peer.v1.QueueGoneResponse
-	(*v1.QueueProgress)(nil),        // 41: tube.v1.QueueProgress
-	(*v1.QueueCause)(nil),           // 42: tube.v1.QueueCause
-	(*v1.PendingMessage)(nil),       // 43: tube.v1.PendingMessage
-	(*v1.DelayedMessage)(nil),       // 44: tube.v1.DelayedMessage
-	(*v1.TraceMessageResponse)(nil), // 45: tube.v1.TraceMessageResponse
+	(*QueueHolding)(nil),            // 30: tube.peer.v1.QueueHolding
+	(*QueueLease)(nil),              // 31: tube.peer.v1.QueueLease
+	(*QueueDelivery)(nil),           // 32: tube.peer.v1.QueueDelivery
+	(*QueueStopRequest)(nil),        // 33: tube.peer.v1.QueueStopRequest
+	(*QueueStopResponse)(nil),       // 34: tube.peer.v1.QueueStopResponse
+	(*QueueSettleRequest)(nil),      // 35: tube.peer.v1.QueueSettleRequest
+	(*QueueSettlement)(nil),         // 36: tube.peer.v1.QueueSettlement
+	(*QueueSettleResponse)(nil),     // 37: tube.peer.v1.QueueSettleResponse
+	(*QueueInquireRequest)(nil),     // 38: tube.peer.v1.QueueInquireRequest
+	(*QueueInquireResponse)(nil),    // 39: tube.peer.v1.QueueInquireResponse
+	(*QueueGoneRequest)(nil),        // 40: tube.peer.v1.QueueGoneRequest
+	(*QueueGoneResponse)(nil),       // 41: tube.peer.v1.QueueGoneResponse
+	(*v1.QueueProgress)(nil),        // 42: tube.v1.QueueProgress
+	(*v1.QueueCause)(nil),           // 43: tube.v1.QueueCause
+	(*v1.PendingMessage)(nil),       // 44: tube.v1.PendingMessage
+	(*v1.DelayedMessage)(nil),       // 45: tube.v1.DelayedMessage
+	(*v1.TraceMessageResponse)(nil), // 46: tube.v1.TraceMessageResponse
 }
 var file_tube_peer_v1_queue_proto_depIdxs = []int32{
 	15, // 0: tube.peer.v1.QueueBeginRequest.of:type_name -> tube.peer.v1.QueuePartition
 	16, // 1: tube.peer.v1.QueueBeginResponse.failure:type_name -> tube.peer.v1.QueueFailure
 	16, // 2: tube.peer.v1.QueueProgressResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	41, // 3: tube.peer.v1.QueueProgressResponse.partitions:type_name -> tube.v1.QueueProgress
-	42, // 4: tube.peer.v1.QueueProgressResponse.causes:type_name -> tube.v1.QueueCause
+	42, // 3: tube.peer.v1.QueueProgressResponse.partitions:type_name -> tube.v1.QueueProgress
+	43, // 4: tube.peer.v1.QueueProgressResponse.causes:type_name -> tube.v1.QueueCause
 	0,  // 5: tube.peer.v1.QueueListRequest.what:type_name -> tube.peer.v1.QueueListRequest.What
 	15, // 6: tube.peer.v1.QueueListRequest.of:type_name -> tube.peer.v1.QueuePartition
 	16, // 7: tube.peer.v1.QueueListResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	43, // 8: tube.peer.v1.QueueListResponse.pending:type_name -> tube.v1.PendingMessage
-	44, // 9: tube.peer.v1.QueueListResponse.delayed:type_name -> tube.v1.DelayedMessage
+	44, // 8: tube.peer.v1.QueueListResponse.pending:type_name -> tube.v1.PendingMessage
+	45, // 9: tube.peer.v1.QueueListResponse.delayed:type_name -> tube.v1.DelayedMessage
 	7,  // 10: tube.peer.v1.QueueListResponse.messages:type_name -> tube.peer.v1.QueueMessage
 	17, // 11: tube.peer.v1.QueueMessage.headers:type_name -> tube.peer.v1.QueueHeader
 	15, // 12: tube.peer.v1.QueueTraceRequest.of:type_name -> tube.peer.v1.QueuePartition
 	16, // 13: tube.peer.v1.QueueTraceResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	45, // 14: tube.peer.v1.QueueTraceResponse.trace:type_name -> tube.v1.TraceMessageResponse
+	46, // 14: tube.peer.v1.QueueTraceResponse.trace:type_name -> tube.v1.TraceMessageResponse
 	15, // 15: tube.peer.v1.QueueChangeRequest.of:type_name -> tube.peer.v1.QueuePartition
 	11, // 16: tube.peer.v1.QueueChangeRequest.seek:type_name -> tube.peer.v1.QueueSeek
 	12, // 17: tube.peer.v1.QueueChangeRequest.purge:type_name -> tube.peer.v1.QueuePurge
@@ -2832,10 +2937,10 @@ var file_tube_peer_v1_queue_proto_depIdxs = []int32{
 	16, // 19: tube.peer.v1.QueueChangeResponse.failure:type_name -> tube.peer.v1.QueueFailure
 	16, // 20: tube.peer.v1.QueueChangeResponse.results:type_name -> tube.peer.v1.QueueFailure
 	17, // 21: tube.peer.v1.QueueOutgoing.headers:type_name -> tube.peer.v1.QueueHeader
-	30, // 22: tube.peer.v1.QueueIntent.leases:type_name -> tube.peer.v1.QueueLease
+	31, // 22: tube.peer.v1.QueueIntent.leases:type_name -> tube.peer.v1.QueueLease
 	24, // 23: tube.peer.v1.QueueIntent.sends:type_name -> tube.peer.v1.QueueSendRequest
 	15, // 24: tube.peer.v1.QueueCompleteRequest.of:type_name -> tube.peer.v1.QueuePartition
-	30, // 25: tube.peer.v1.QueueCompleteRequest.leases:type_name -> tube.peer.v1.QueueLease
+	31, // 25: tube.peer.v1.QueueCompleteRequest.leases:type_name -> tube.peer.v1.QueueLease
 	16, // 26: tube.peer.v1.QueueCompleteResponse.failure:type_name -> tube.peer.v1.QueueFailure
 	16, // 27: tube.peer.v1.QueueCompleteResponse.results:type_name -> tube.peer.v1.QueueFailure
 	15, // 28: tube.peer.v1.QueueFinishRequest.of:type_name -> tube.peer.v1.QueuePartition
@@ -2847,46 +2952,47 @@ var file_tube_peer_v1_queue_proto_depIdxs = []int32{
 	16, // 34: tube.peer.v1.QueueSent.failure:type_name -> tube.peer.v1.QueueFailure
 	27, // 35: tube.peer.v1.QueueReceiveRequest.member:type_name -> tube.peer.v1.QueueMember
 	16, // 36: tube.peer.v1.QueueReceiveResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	31, // 37: tube.peer.v1.QueueReceiveResponse.deliveries:type_name -> tube.peer.v1.QueueDelivery
-	30, // 38: tube.peer.v1.QueueDelivery.lease:type_name -> tube.peer.v1.QueueLease
-	17, // 39: tube.peer.v1.QueueDelivery.headers:type_name -> tube.peer.v1.QueueHeader
-	15, // 40: tube.peer.v1.QueueSettleRequest.of:type_name -> tube.peer.v1.QueuePartition
-	35, // 41: tube.peer.v1.QueueSettleRequest.settlements:type_name -> tube.peer.v1.QueueSettlement
-	30, // 42: tube.peer.v1.QueueSettlement.lease:type_name -> tube.peer.v1.QueueLease
-	16, // 43: tube.peer.v1.QueueSettleResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	16, // 44: tube.peer.v1.QueueSettleResponse.results:type_name -> tube.peer.v1.QueueFailure
-	30, // 45: tube.peer.v1.QueueInquireRequest.leases:type_name -> tube.peer.v1.QueueLease
-	24, // 46: tube.peer.v1.QueuePeerService.QueueSend:input_type -> tube.peer.v1.QueueSendRequest
-	28, // 47: tube.peer.v1.QueuePeerService.QueueReceive:input_type -> tube.peer.v1.QueueReceiveRequest
-	32, // 48: tube.peer.v1.QueuePeerService.QueueStop:input_type -> tube.peer.v1.QueueStopRequest
-	34, // 49: tube.peer.v1.QueuePeerService.QueueSettle:input_type -> tube.peer.v1.QueueSettleRequest
-	37, // 50: tube.peer.v1.QueuePeerService.QueueInquire:input_type -> tube.peer.v1.QueueInquireRequest
-	39, // 51: tube.peer.v1.QueuePeerService.QueueGone:input_type -> tube.peer.v1.QueueGoneRequest
-	1,  // 52: tube.peer.v1.QueuePeerService.QueueBegin:input_type -> tube.peer.v1.QueueBeginRequest
-	20, // 53: tube.peer.v1.QueuePeerService.QueueComplete:input_type -> tube.peer.v1.QueueCompleteRequest
-	22, // 54: tube.peer.v1.QueuePeerService.QueueFinish:input_type -> tube.peer.v1.QueueFinishRequest
-	3,  // 55: tube.peer.v1.QueuePeerService.QueueProgress:input_type -> tube.peer.v1.QueueProgressRequest
-	5,  // 56: tube.peer.v1.QueuePeerService.QueueList:input_type -> tube.peer.v1.QueueListRequest
-	8,  // 57: tube.peer.v1.QueuePeerService.QueueTrace:input_type -> tube.peer.v1.QueueTraceRequest
-	10, // 58: tube.peer.v1.QueuePeerService.QueueChange:input_type -> tube.peer.v1.QueueChangeRequest
-	25, // 59: tube.peer.v1.QueuePeerService.QueueSend:output_type -> tube.peer.v1.QueueSendResponse
-	29, // 60: tube.peer.v1.QueuePeerService.QueueReceive:output_type -> tube.peer.v1.QueueReceiveResponse
-	33, // 61: tube.peer.v1.QueuePeerService.QueueStop:output_type -> tube.peer.v1.QueueStopResponse
-	36, // 62: tube.peer.v1.QueuePeerService.QueueSettle:output_type -> tube.peer.v1.QueueSettleResponse
-	38, // 63: tube.peer.v1.QueuePeerService.QueueInquire:output_type -> tube.peer.v1.QueueInquireResponse
-	40, // 64: tube.peer.v1.QueuePeerService.QueueGone:output_type -> tube.peer.v1.QueueGoneResponse
-	2,  // 65: tube.peer.v1.QueuePeerService.QueueBegin:output_type -> tube.peer.v1.QueueBeginResponse
-	21, // 66: tube.peer.v1.QueuePeerService.QueueComplete:output_type -> tube.peer.v1.QueueCompleteResponse
-	23, // 67: tube.peer.v1.QueuePeerService.QueueFinish:output_type -> tube.peer.v1.QueueFinishResponse
-	4,  // 68: tube.peer.v1.QueuePeerService.QueueProgress:output_type -> tube.peer.v1.QueueProgressResponse
-	6,  // 69: tube.peer.v1.QueuePeerService.QueueList:output_type -> tube.peer.v1.QueueListResponse
-	9,  // 70: tube.peer.v1.QueuePeerService.QueueTrace:output_type -> tube.peer.v1.QueueTraceResponse
-	14, // 71: tube.peer.v1.QueuePeerService.QueueChange:output_type -> tube.peer.v1.QueueChangeResponse
-	59, // [59:72] is the sub-list for method output_type
-	46, // [46:59] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	32, // 37: tube.peer.v1.QueueReceiveResponse.deliveries:type_name -> tube.peer.v1.QueueDelivery
+	30, // 38: tube.peer.v1.QueueReceiveResponse.holding:type_name -> tube.peer.v1.QueueHolding
+	31, // 39: tube.peer.v1.QueueDelivery.lease:type_name -> tube.peer.v1.QueueLease
+	17, // 40: tube.peer.v1.QueueDelivery.headers:type_name -> tube.peer.v1.QueueHeader
+	15, // 41: tube.peer.v1.QueueSettleRequest.of:type_name -> tube.peer.v1.QueuePartition
+	36, // 42: tube.peer.v1.QueueSettleRequest.settlements:type_name -> tube.peer.v1.QueueSettlement
+	31, // 43: tube.peer.v1.QueueSettlement.lease:type_name -> tube.peer.v1.QueueLease
+	16, // 44: tube.peer.v1.QueueSettleResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	16, // 45: tube.peer.v1.QueueSettleResponse.results:type_name -> tube.peer.v1.QueueFailure
+	31, // 46: tube.peer.v1.QueueInquireRequest.leases:type_name -> tube.peer.v1.QueueLease
+	24, // 47: tube.peer.v1.QueuePeerService.QueueSend:input_type -> tube.peer.v1.QueueSendRequest
+	28, // 48: tube.peer.v1.QueuePeerService.QueueReceive:input_type -> tube.peer.v1.QueueReceiveRequest
+	33, // 49: tube.peer.v1.QueuePeerService.QueueStop:input_type -> tube.peer.v1.QueueStopRequest
+	35, // 50: tube.peer.v1.QueuePeerService.QueueSettle:input_type -> tube.peer.v1.QueueSettleRequest
+	38, // 51: tube.peer.v1.QueuePeerService.QueueInquire:input_type -> tube.peer.v1.QueueInquireRequest
+	40, // 52: tube.peer.v1.QueuePeerService.QueueGone:input_type -> tube.peer.v1.QueueGoneRequest
+	1,  // 53: tube.peer.v1.QueuePeerService.QueueBegin:input_type -> tube.peer.v1.QueueBeginRequest
+	20, // 54: tube.peer.v1.QueuePeerService.QueueComplete:input_type -> tube.peer.v1.QueueCompleteRequest
+	22, // 55: tube.peer.v1.QueuePeerService.QueueFinish:input_type -> tube.peer.v1.QueueFinishRequest
+	3,  // 56: tube.peer.v1.QueuePeerService.QueueProgress:input_type -> tube.peer.v1.QueueProgressRequest
+	5,  // 57: tube.peer.v1.QueuePeerService.QueueList:input_type -> tube.peer.v1.QueueListRequest
+	8,  // 58: tube.peer.v1.QueuePeerService.QueueTrace:input_type -> tube.peer.v1.QueueTraceRequest
+	10, // 59: tube.peer.v1.QueuePeerService.QueueChange:input_type -> tube.peer.v1.QueueChangeRequest
+	25, // 60: tube.peer.v1.QueuePeerService.QueueSend:output_type -> tube.peer.v1.QueueSendResponse
+	29, // 61: tube.peer.v1.QueuePeerService.QueueReceive:output_type -> tube.peer.v1.QueueReceiveResponse
+	34, // 62: tube.peer.v1.QueuePeerService.QueueStop:output_type -> tube.peer.v1.QueueStopResponse
+	37, // 63: tube.peer.v1.QueuePeerService.QueueSettle:output_type -> tube.peer.v1.QueueSettleResponse
+	39, // 64: tube.peer.v1.QueuePeerService.QueueInquire:output_type -> tube.peer.v1.QueueInquireResponse
+	41, // 65: tube.peer.v1.QueuePeerService.QueueGone:output_type -> tube.peer.v1.QueueGoneResponse
+	2,  // 66: tube.peer.v1.QueuePeerService.QueueBegin:output_type -> tube.peer.v1.QueueBeginResponse
+	21, // 67: tube.peer.v1.QueuePeerService.QueueComplete:output_type -> tube.peer.v1.QueueCompleteResponse
+	23, // 68: tube.peer.v1.QueuePeerService.QueueFinish:output_type -> tube.peer.v1.QueueFinishResponse
+	4,  // 69: tube.peer.v1.QueuePeerService.QueueProgress:output_type -> tube.peer.v1.QueueProgressResponse
+	6,  // 70: tube.peer.v1.QueuePeerService.QueueList:output_type -> tube.peer.v1.QueueListResponse
+	9,  // 71: tube.peer.v1.QueuePeerService.QueueTrace:output_type -> tube.peer.v1.QueueTraceResponse
+	14, // 72: tube.peer.v1.QueuePeerService.QueueChange:output_type -> tube.peer.v1.QueueChangeResponse
+	60, // [60:73] is the sub-list for method output_type
+	47, // [47:60] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_tube_peer_v1_queue_proto_init() }
@@ -2905,7 +3011,7 @@ func file_tube_peer_v1_queue_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tube_peer_v1_queue_proto_rawDesc), len(file_tube_peer_v1_queue_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   40,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
