@@ -132,6 +132,8 @@ func (m *Machine) Apply(index record.Index, data []byte) Result {
 		r = m.deleteQueueGroup(&im, now, k.DeleteQueueGroup)
 	case *metapb.Command_PauseQueueGroup:
 		r = m.pauseQueueGroup(&im, now, k.PauseQueueGroup)
+	case *metapb.Command_RecoverMasters:
+		r = m.recoverMasters(&im, now, k.RecoverMasters)
 	case *metapb.Command_AlterGroupConfig:
 		r = m.alterGroupConfig(&im, now, k.AlterGroupConfig)
 	default:

@@ -54,6 +54,7 @@ type Command struct {
 	//	*Command_PauseQueueGroup
 	//	*Command_SetNodeSick
 	//	*Command_AlterGroupConfig
+	//	*Command_RecoverMasters
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -292,6 +293,15 @@ func (x *Command) GetAlterGroupConfig() *AlterGroupConfig {
 	return nil
 }
 
+func (x *Command) GetRecoverMasters() *RecoverMasters {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_RecoverMasters); ok {
+			return x.RecoverMasters
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -380,6 +390,10 @@ type Command_AlterGroupConfig struct {
 	AlterGroupConfig *AlterGroupConfig `protobuf:"bytes,22,opt,name=alter_group_config,json=alterGroupConfig,proto3,oneof"`
 }
 
+type Command_RecoverMasters struct {
+	RecoverMasters *RecoverMasters `protobuf:"bytes,23,opt,name=recover_masters,json=recoverMasters,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Kind() {}
 
 func (*Command_RegisterNode) isCommand_Kind() {}
@@ -422,6 +436,122 @@ func (*Command_SetNodeSick) isCommand_Kind() {}
 
 func (*Command_AlterGroupConfig) isCommand_Kind() {}
 
+func (*Command_RecoverMasters) isCommand_Kind() {}
+
+// RecoverMasters begins the cluster anew from what one master has.
+type RecoverMasters struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // of the operator's word: it counts once
+	Survivor      int32                  `protobuf:"varint,2,opt,name=survivor,proto3" json:"survivor,omitempty"`
+	Lost          []*LostMaster          `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverMasters) Reset() {
+	*x = RecoverMasters{}
+	mi := &file_meta_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverMasters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverMasters) ProtoMessage() {}
+
+func (x *RecoverMasters) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverMasters.ProtoReflect.Descriptor instead.
+func (*RecoverMasters) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RecoverMasters) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RecoverMasters) GetSurvivor() int32 {
+	if x != nil {
+		return x.Survivor
+	}
+	return 0
+}
+
+func (x *RecoverMasters) GetLost() []*LostMaster {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+// LostMaster is one that is given up, with the data folder that it had.
+type LostMaster struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // "": it never registered
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostMaster) Reset() {
+	*x = LostMaster{}
+	mi := &file_meta_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostMaster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostMaster) ProtoMessage() {}
+
+func (x *LostMaster) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostMaster.ProtoReflect.Descriptor instead.
+func (*LostMaster) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *LostMaster) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *LostMaster) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
 type CreateQueueGroup struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -436,7 +566,7 @@ type CreateQueueGroup struct {
 
 func (x *CreateQueueGroup) Reset() {
 	*x = CreateQueueGroup{}
-	mi := &file_meta_proto_msgTypes[1]
+	mi := &file_meta_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -448,7 +578,7 @@ func (x *CreateQueueGroup) String() string {
 func (*CreateQueueGroup) ProtoMessage() {}
 
 func (x *CreateQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[1]
+	mi := &file_meta_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -461,7 +591,7 @@ func (x *CreateQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateQueueGroup.ProtoReflect.Descriptor instead.
 func (*CreateQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{1}
+	return file_meta_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateQueueGroup) GetName() string {
@@ -503,7 +633,7 @@ type UpdateQueueGroup struct {
 
 func (x *UpdateQueueGroup) Reset() {
 	*x = UpdateQueueGroup{}
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +645,7 @@ func (x *UpdateQueueGroup) String() string {
 func (*UpdateQueueGroup) ProtoMessage() {}
 
 func (x *UpdateQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +658,7 @@ func (x *UpdateQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateQueueGroup.ProtoReflect.Descriptor instead.
 func (*UpdateQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{2}
+	return file_meta_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *UpdateQueueGroup) GetId() uint64 {
@@ -561,7 +691,7 @@ type DeleteQueueGroup struct {
 
 func (x *DeleteQueueGroup) Reset() {
 	*x = DeleteQueueGroup{}
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -573,7 +703,7 @@ func (x *DeleteQueueGroup) String() string {
 func (*DeleteQueueGroup) ProtoMessage() {}
 
 func (x *DeleteQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -586,7 +716,7 @@ func (x *DeleteQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueGroup.ProtoReflect.Descriptor instead.
 func (*DeleteQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{3}
+	return file_meta_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DeleteQueueGroup) GetId() uint64 {
@@ -606,7 +736,7 @@ type PauseQueueGroup struct {
 
 func (x *PauseQueueGroup) Reset() {
 	*x = PauseQueueGroup{}
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +748,7 @@ func (x *PauseQueueGroup) String() string {
 func (*PauseQueueGroup) ProtoMessage() {}
 
 func (x *PauseQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +761,7 @@ func (x *PauseQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseQueueGroup.ProtoReflect.Descriptor instead.
 func (*PauseQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{4}
+	return file_meta_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PauseQueueGroup) GetId() uint64 {
@@ -674,7 +804,7 @@ type QueueSettings struct {
 
 func (x *QueueSettings) Reset() {
 	*x = QueueSettings{}
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +816,7 @@ func (x *QueueSettings) String() string {
 func (*QueueSettings) ProtoMessage() {}
 
 func (x *QueueSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +829,7 @@ func (x *QueueSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettings.ProtoReflect.Descriptor instead.
 func (*QueueSettings) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{5}
+	return file_meta_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QueueSettings) GetMaxAttempts() int64 {
@@ -836,7 +966,7 @@ type QueueGroup struct {
 
 func (x *QueueGroup) Reset() {
 	*x = QueueGroup{}
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +978,7 @@ func (x *QueueGroup) String() string {
 func (*QueueGroup) ProtoMessage() {}
 
 func (x *QueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +991,7 @@ func (x *QueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGroup.ProtoReflect.Descriptor instead.
 func (*QueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{6}
+	return file_meta_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *QueueGroup) GetId() uint64 {
@@ -926,7 +1056,7 @@ type AlterGroupConfig struct {
 
 func (x *AlterGroupConfig) Reset() {
 	*x = AlterGroupConfig{}
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1068,7 @@ func (x *AlterGroupConfig) String() string {
 func (*AlterGroupConfig) ProtoMessage() {}
 
 func (x *AlterGroupConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1081,7 @@ func (x *AlterGroupConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterGroupConfig.ProtoReflect.Descriptor instead.
 func (*AlterGroupConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{7}
+	return file_meta_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AlterGroupConfig) GetGroup() string {
@@ -992,7 +1122,7 @@ type GroupConfig struct {
 
 func (x *GroupConfig) Reset() {
 	*x = GroupConfig{}
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1134,7 @@ func (x *GroupConfig) String() string {
 func (*GroupConfig) ProtoMessage() {}
 
 func (x *GroupConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1147,7 @@ func (x *GroupConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupConfig.ProtoReflect.Descriptor instead.
 func (*GroupConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{8}
+	return file_meta_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GroupConfig) GetGroup() string {
@@ -1045,7 +1175,7 @@ type RenewReplicas struct {
 
 func (x *RenewReplicas) Reset() {
 	*x = RenewReplicas{}
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1187,7 @@ func (x *RenewReplicas) String() string {
 func (*RenewReplicas) ProtoMessage() {}
 
 func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1200,7 @@ func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReplicas.ProtoReflect.Descriptor instead.
 func (*RenewReplicas) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{9}
+	return file_meta_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RenewReplicas) GetNode() int32 {
@@ -1098,7 +1228,7 @@ type Bootstrap struct {
 
 func (x *Bootstrap) Reset() {
 	*x = Bootstrap{}
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1240,7 @@ func (x *Bootstrap) String() string {
 func (*Bootstrap) ProtoMessage() {}
 
 func (x *Bootstrap) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1253,7 @@ func (x *Bootstrap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bootstrap.ProtoReflect.Descriptor instead.
 func (*Bootstrap) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{10}
+	return file_meta_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Bootstrap) GetClusterId() string {
@@ -1152,7 +1282,7 @@ type Founder struct {
 
 func (x *Founder) Reset() {
 	*x = Founder{}
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1294,7 @@ func (x *Founder) String() string {
 func (*Founder) ProtoMessage() {}
 
 func (x *Founder) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1307,7 @@ func (x *Founder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Founder.ProtoReflect.Descriptor instead.
 func (*Founder) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{11}
+	return file_meta_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Founder) GetNode() int32 {
@@ -1211,7 +1341,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1353,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1366,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{12}
+	return file_meta_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RegisterNode) GetNode() *Node {
@@ -1263,7 +1393,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1405,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1418,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{13}
+	return file_meta_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RemoveNode) GetNode() int32 {
@@ -1316,7 +1446,7 @@ type DrainNode struct {
 
 func (x *DrainNode) Reset() {
 	*x = DrainNode{}
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1458,7 @@ func (x *DrainNode) String() string {
 func (*DrainNode) ProtoMessage() {}
 
 func (x *DrainNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1471,7 @@ func (x *DrainNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
 func (*DrainNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{14}
+	return file_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DrainNode) GetNode() int32 {
@@ -1369,7 +1499,7 @@ type Reassign struct {
 
 func (x *Reassign) Reset() {
 	*x = Reassign{}
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1511,7 @@ func (x *Reassign) String() string {
 func (*Reassign) ProtoMessage() {}
 
 func (x *Reassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1524,7 @@ func (x *Reassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reassign.ProtoReflect.Descriptor instead.
 func (*Reassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{15}
+	return file_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Reassign) GetMoves() []*Move {
@@ -1423,7 +1553,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1565,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1578,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{16}
+	return file_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Move) GetTopic() []byte {
@@ -1489,7 +1619,7 @@ type CancelReassign struct {
 
 func (x *CancelReassign) Reset() {
 	*x = CancelReassign{}
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1631,7 @@ func (x *CancelReassign) String() string {
 func (*CancelReassign) ProtoMessage() {}
 
 func (x *CancelReassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1644,7 @@ func (x *CancelReassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReassign.ProtoReflect.Descriptor instead.
 func (*CancelReassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{17}
+	return file_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CancelReassign) GetPartitions() []*PartitionRef {
@@ -1534,7 +1664,7 @@ type PartitionRef struct {
 
 func (x *PartitionRef) Reset() {
 	*x = PartitionRef{}
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1676,7 @@ func (x *PartitionRef) String() string {
 func (*PartitionRef) ProtoMessage() {}
 
 func (x *PartitionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1689,7 @@ func (x *PartitionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRef.ProtoReflect.Descriptor instead.
 func (*PartitionRef) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{18}
+	return file_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PartitionRef) GetTopic() []byte {
@@ -1586,7 +1716,7 @@ type PlacementDone struct {
 
 func (x *PlacementDone) Reset() {
 	*x = PlacementDone{}
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1728,7 @@ func (x *PlacementDone) String() string {
 func (*PlacementDone) ProtoMessage() {}
 
 func (x *PlacementDone) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1741,7 @@ func (x *PlacementDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementDone.ProtoReflect.Descriptor instead.
 func (*PlacementDone) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{19}
+	return file_meta_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PlacementDone) GetPartitions() []*Members {
@@ -1632,7 +1762,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1774,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1787,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{20}
+	return file_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Members) GetTopic() []byte {
@@ -1694,7 +1824,7 @@ type UnsafeRecover struct {
 
 func (x *UnsafeRecover) Reset() {
 	*x = UnsafeRecover{}
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1836,7 @@ func (x *UnsafeRecover) String() string {
 func (*UnsafeRecover) ProtoMessage() {}
 
 func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1849,7 @@ func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnsafeRecover.ProtoReflect.Descriptor instead.
 func (*UnsafeRecover) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{21}
+	return file_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UnsafeRecover) GetTopic() []byte {
@@ -1760,7 +1890,7 @@ type SetNodeState struct {
 
 func (x *SetNodeState) Reset() {
 	*x = SetNodeState{}
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1902,7 @@ func (x *SetNodeState) String() string {
 func (*SetNodeState) ProtoMessage() {}
 
 func (x *SetNodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1915,7 @@ func (x *SetNodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeState.ProtoReflect.Descriptor instead.
 func (*SetNodeState) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{22}
+	return file_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetNodeState) GetNode() int32 {
@@ -1813,7 +1943,7 @@ type SetNodeSick struct {
 
 func (x *SetNodeSick) Reset() {
 	*x = SetNodeSick{}
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1955,7 @@ func (x *SetNodeSick) String() string {
 func (*SetNodeSick) ProtoMessage() {}
 
 func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1968,7 @@ func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeSick.ProtoReflect.Descriptor instead.
 func (*SetNodeSick) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{23}
+	return file_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetNodeSick) GetNode() int32 {
@@ -1867,7 +1997,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +2009,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +2022,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{24}
+	return file_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateTopic) GetName() string {
@@ -1932,7 +2062,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2074,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2087,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{25}
+	return file_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -1978,7 +2108,7 @@ type CreatePartitions struct {
 
 func (x *CreatePartitions) Reset() {
 	*x = CreatePartitions{}
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2120,7 @@ func (x *CreatePartitions) String() string {
 func (*CreatePartitions) ProtoMessage() {}
 
 func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2133,7 @@ func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePartitions.ProtoReflect.Descriptor instead.
 func (*CreatePartitions) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{26}
+	return file_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreatePartitions) GetId() []byte {
@@ -2040,7 +2170,7 @@ type AlterConfig struct {
 
 func (x *AlterConfig) Reset() {
 	*x = AlterConfig{}
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2182,7 @@ func (x *AlterConfig) String() string {
 func (*AlterConfig) ProtoMessage() {}
 
 func (x *AlterConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +2195,7 @@ func (x *AlterConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterConfig.ProtoReflect.Descriptor instead.
 func (*AlterConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{27}
+	return file_meta_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AlterConfig) GetId() []byte {
@@ -2106,7 +2236,7 @@ type AllocateProducerIds struct {
 
 func (x *AllocateProducerIds) Reset() {
 	*x = AllocateProducerIds{}
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2248,7 @@ func (x *AllocateProducerIds) String() string {
 func (*AllocateProducerIds) ProtoMessage() {}
 
 func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2261,7 @@ func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIds.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIds) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{28}
+	return file_meta_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AllocateProducerIds) GetNode() int32 {
@@ -2158,7 +2288,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2300,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2313,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{29}
+	return file_meta_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Nodes) GetIds() []int32 {
@@ -2203,7 +2333,7 @@ type KeyValue struct {
 
 func (x *KeyValue) Reset() {
 	*x = KeyValue{}
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2345,7 @@ func (x *KeyValue) String() string {
 func (*KeyValue) ProtoMessage() {}
 
 func (x *KeyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2358,7 @@ func (x *KeyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyValue.ProtoReflect.Descriptor instead.
 func (*KeyValue) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{30}
+	return file_meta_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *KeyValue) GetKey() string {
@@ -2268,7 +2398,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2410,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2423,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{31}
+	return file_meta_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Node) GetId() int32 {
@@ -2412,7 +2542,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2554,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2567,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{32}
+	return file_meta_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Replica) GetId() uint64 {
@@ -2477,7 +2607,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2489,7 +2619,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2502,7 +2632,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{33}
+	return file_meta_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Placement) GetGroup() uint64 {
@@ -2574,7 +2704,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2716,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2729,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{34}
+	return file_meta_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Topic) GetId() []byte {
@@ -2650,7 +2780,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meta_proto_msgTypes[35]
+	mi := &file_meta_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2792,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[35]
+	mi := &file_meta_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2805,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{35}
+	return file_meta_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -2729,13 +2859,14 @@ type Snapshot struct {
 	QueueGroups    []*QueueGroup          `protobuf:"bytes,12,rep,name=queue_groups,json=queueGroups,proto3" json:"queue_groups,omitempty"` // by id
 	LastQueueGroup uint64                 `protobuf:"varint,13,opt,name=last_queue_group,json=lastQueueGroup,proto3" json:"last_queue_group,omitempty"`
 	GroupConfigs   []*GroupConfig         `protobuf:"bytes,14,rep,name=group_configs,json=groupConfigs,proto3" json:"group_configs,omitempty"` // by group
+	Recovered      string                 `protobuf:"bytes,15,opt,name=recovered,proto3" json:"recovered,omitempty"`                           // the last recovery of the masters; "": none
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_meta_proto_msgTypes[36]
+	mi := &file_meta_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2878,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[36]
+	mi := &file_meta_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2891,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{36}
+	return file_meta_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -2861,6 +2992,13 @@ func (x *Snapshot) GetGroupConfigs() []*GroupConfig {
 	return nil
 }
 
+func (x *Snapshot) GetRecovered() string {
+	if x != nil {
+		return x.Recovered
+	}
+	return ""
+}
+
 // Replaced are data folders that a node id had and that may not come back.
 type Replaced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2872,7 +3010,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_meta_proto_msgTypes[37]
+	mi := &file_meta_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +3022,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[37]
+	mi := &file_meta_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +3035,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{37}
+	return file_meta_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Replaced) GetNode() int32 {
@@ -2919,7 +3057,7 @@ var File_meta_proto protoreflect.FileDescriptor
 const file_meta_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"meta.proto\x12\ttube.meta\"\xb1\v\n" +
+	"meta.proto\x12\ttube.meta\"\xf7\v\n" +
 	"\aCommand\x12\x1f\n" +
 	"\vtime_millis\x18\x01 \x01(\x03R\n" +
 	"timeMillis\x124\n" +
@@ -2946,8 +3084,17 @@ const file_meta_proto_rawDesc = "" +
 	"\x12delete_queue_group\x18\x13 \x01(\v2\x1b.tube.meta.DeleteQueueGroupH\x00R\x10deleteQueueGroup\x12H\n" +
 	"\x11pause_queue_group\x18\x14 \x01(\v2\x1a.tube.meta.PauseQueueGroupH\x00R\x0fpauseQueueGroup\x12<\n" +
 	"\rset_node_sick\x18\x15 \x01(\v2\x16.tube.meta.SetNodeSickH\x00R\vsetNodeSick\x12K\n" +
-	"\x12alter_group_config\x18\x16 \x01(\v2\x1b.tube.meta.AlterGroupConfigH\x00R\x10alterGroupConfigB\x06\n" +
-	"\x04kind\"\x88\x01\n" +
+	"\x12alter_group_config\x18\x16 \x01(\v2\x1b.tube.meta.AlterGroupConfigH\x00R\x10alterGroupConfig\x12D\n" +
+	"\x0frecover_masters\x18\x17 \x01(\v2\x19.tube.meta.RecoverMastersH\x00R\x0erecoverMastersB\x06\n" +
+	"\x04kind\"g\n" +
+	"\x0eRecoverMasters\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\bsurvivor\x18\x02 \x01(\x05R\bsurvivor\x12)\n" +
+	"\x04lost\x18\x03 \x03(\v2\x15.tube.meta.LostMasterR\x04lost\"B\n" +
+	"\n" +
+	"LostMaster\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x05R\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x88\x01\n" +
 	"\x10CreateQueueGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\fR\x05topic\x124\n" +
@@ -3131,7 +3278,7 @@ const file_meta_proto_rawDesc = "" +
 	"timeMillis\x12\x12\n" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x18\n" +
 	"\asubject\x18\x04 \x01(\tR\asubject\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xd9\x04\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xf7\x04\n" +
 	"\bSnapshot\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1d\n" +
 	"\n" +
@@ -3149,7 +3296,8 @@ const file_meta_proto_rawDesc = "" +
 	"\breplaced\x18\v \x03(\v2\x13.tube.meta.ReplacedR\breplaced\x128\n" +
 	"\fqueue_groups\x18\f \x03(\v2\x15.tube.meta.QueueGroupR\vqueueGroups\x12(\n" +
 	"\x10last_queue_group\x18\r \x01(\x04R\x0elastQueueGroup\x12;\n" +
-	"\rgroup_configs\x18\x0e \x03(\v2\x16.tube.meta.GroupConfigR\fgroupConfigs\"B\n" +
+	"\rgroup_configs\x18\x0e \x03(\v2\x16.tube.meta.GroupConfigR\fgroupConfigs\x12\x1c\n" +
+	"\trecovered\x18\x0f \x01(\tR\trecovered\"B\n" +
 	"\bReplaced\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12\"\n" +
 	"\fincarnations\x18\x02 \x03(\tR\fincarnationsB.Z,github.com/tube-mq/tube/internal/meta/metapbb\x06proto3"
@@ -3166,102 +3314,106 @@ func file_meta_proto_rawDescGZIP() []byte {
 	return file_meta_proto_rawDescData
 }
 
-var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_meta_proto_goTypes = []any{
 	(*Command)(nil),             // 0: tube.meta.Command
-	(*CreateQueueGroup)(nil),    // 1: tube.meta.CreateQueueGroup
-	(*UpdateQueueGroup)(nil),    // 2: tube.meta.UpdateQueueGroup
-	(*DeleteQueueGroup)(nil),    // 3: tube.meta.DeleteQueueGroup
-	(*PauseQueueGroup)(nil),     // 4: tube.meta.PauseQueueGroup
-	(*QueueSettings)(nil),       // 5: tube.meta.QueueSettings
-	(*QueueGroup)(nil),          // 6: tube.meta.QueueGroup
-	(*AlterGroupConfig)(nil),    // 7: tube.meta.AlterGroupConfig
-	(*GroupConfig)(nil),         // 8: tube.meta.GroupConfig
-	(*RenewReplicas)(nil),       // 9: tube.meta.RenewReplicas
-	(*Bootstrap)(nil),           // 10: tube.meta.Bootstrap
-	(*Founder)(nil),             // 11: tube.meta.Founder
-	(*RegisterNode)(nil),        // 12: tube.meta.RegisterNode
-	(*RemoveNode)(nil),          // 13: tube.meta.RemoveNode
-	(*DrainNode)(nil),           // 14: tube.meta.DrainNode
-	(*Reassign)(nil),            // 15: tube.meta.Reassign
-	(*Move)(nil),                // 16: tube.meta.Move
-	(*CancelReassign)(nil),      // 17: tube.meta.CancelReassign
-	(*PartitionRef)(nil),        // 18: tube.meta.PartitionRef
-	(*PlacementDone)(nil),       // 19: tube.meta.PlacementDone
-	(*Members)(nil),             // 20: tube.meta.Members
-	(*UnsafeRecover)(nil),       // 21: tube.meta.UnsafeRecover
-	(*SetNodeState)(nil),        // 22: tube.meta.SetNodeState
-	(*SetNodeSick)(nil),         // 23: tube.meta.SetNodeSick
-	(*CreateTopic)(nil),         // 24: tube.meta.CreateTopic
-	(*DeleteTopic)(nil),         // 25: tube.meta.DeleteTopic
-	(*CreatePartitions)(nil),    // 26: tube.meta.CreatePartitions
-	(*AlterConfig)(nil),         // 27: tube.meta.AlterConfig
-	(*AllocateProducerIds)(nil), // 28: tube.meta.AllocateProducerIds
-	(*Nodes)(nil),               // 29: tube.meta.Nodes
-	(*KeyValue)(nil),            // 30: tube.meta.KeyValue
-	(*Node)(nil),                // 31: tube.meta.Node
-	(*Replica)(nil),             // 32: tube.meta.Replica
-	(*Placement)(nil),           // 33: tube.meta.Placement
-	(*Topic)(nil),               // 34: tube.meta.Topic
-	(*Event)(nil),               // 35: tube.meta.Event
-	(*Snapshot)(nil),            // 36: tube.meta.Snapshot
-	(*Replaced)(nil),            // 37: tube.meta.Replaced
+	(*RecoverMasters)(nil),      // 1: tube.meta.RecoverMasters
+	(*LostMaster)(nil),          // 2: tube.meta.LostMaster
+	(*CreateQueueGroup)(nil),    // 3: tube.meta.CreateQueueGroup
+	(*UpdateQueueGroup)(nil),    // 4: tube.meta.UpdateQueueGroup
+	(*DeleteQueueGroup)(nil),    // 5: tube.meta.DeleteQueueGroup
+	(*PauseQueueGroup)(nil),     // 6: tube.meta.PauseQueueGroup
+	(*QueueSettings)(nil),       // 7: tube.meta.QueueSettings
+	(*QueueGroup)(nil),          // 8: tube.meta.QueueGroup
+	(*AlterGroupConfig)(nil),    // 9: tube.meta.AlterGroupConfig
+	(*GroupConfig)(nil),         // 10: tube.meta.GroupConfig
+	(*RenewReplicas)(nil),       // 11: tube.meta.RenewReplicas
+	(*Bootstrap)(nil),           // 12: tube.meta.Bootstrap
+	(*Founder)(nil),             // 13: tube.meta.Founder
+	(*RegisterNode)(nil),        // 14: tube.meta.RegisterNode
+	(*RemoveNode)(nil),          // 15: tube.meta.RemoveNode
+	(*DrainNode)(nil),           // 16: tube.meta.DrainNode
+	(*Reassign)(nil),            // 17: tube.meta.Reassign
+	(*Move)(nil),                // 18: tube.meta.Move
+	(*CancelReassign)(nil),      // 19: tube.meta.CancelReassign
+	(*PartitionRef)(nil),        // 20: tube.meta.PartitionRef
+	(*PlacementDone)(nil),       // 21: tube.meta.PlacementDone
+	(*Members)(nil),             // 22: tube.meta.Members
+	(*UnsafeRecover)(nil),       // 23: tube.meta.UnsafeRecover
+	(*SetNodeState)(nil),        // 24: tube.meta.SetNodeState
+	(*SetNodeSick)(nil),         // 25: tube.meta.SetNodeSick
+	(*CreateTopic)(nil),         // 26: tube.meta.CreateTopic
+	(*DeleteTopic)(nil),         // 27: tube.meta.DeleteTopic
+	(*CreatePartitions)(nil),    // 28: tube.meta.CreatePartitions
+	(*AlterConfig)(nil),         // 29: tube.meta.AlterConfig
+	(*AllocateProducerIds)(nil), // 30: tube.meta.AllocateProducerIds
+	(*Nodes)(nil),               // 31: tube.meta.Nodes
+	(*KeyValue)(nil),            // 32: tube.meta.KeyValue
+	(*Node)(nil),                // 33: tube.meta.Node
+	(*Replica)(nil),             // 34: tube.meta.Replica
+	(*Placement)(nil),           // 35: tube.meta.Placement
+	(*Topic)(nil),               // 36: tube.meta.Topic
+	(*Event)(nil),               // 37: tube.meta.Event
+	(*Snapshot)(nil),            // 38: tube.meta.Snapshot
+	(*Replaced)(nil),            // 39: tube.meta.Replaced
 }
 var file_meta_proto_depIdxs = []int32{
-	10, // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
-	12, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
-	22, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
-	24, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
-	25, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
-	26, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
-	27, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
-	28, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
-	13, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
-	14, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
-	15, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
-	17, // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
-	19, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
-	21, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
-	9,  // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
-	1,  // 15: tube.meta.Command.create_queue_group:type_name -> tube.meta.CreateQueueGroup
-	2,  // 16: tube.meta.Command.update_queue_group:type_name -> tube.meta.UpdateQueueGroup
-	3,  // 17: tube.meta.Command.delete_queue_group:type_name -> tube.meta.DeleteQueueGroup
-	4,  // 18: tube.meta.Command.pause_queue_group:type_name -> tube.meta.PauseQueueGroup
-	23, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
-	7,  // 20: tube.meta.Command.alter_group_config:type_name -> tube.meta.AlterGroupConfig
-	5,  // 21: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	5,  // 22: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	5,  // 23: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
-	30, // 24: tube.meta.AlterGroupConfig.set:type_name -> tube.meta.KeyValue
-	30, // 25: tube.meta.GroupConfig.settings:type_name -> tube.meta.KeyValue
-	20, // 26: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
-	11, // 27: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
-	31, // 28: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
-	16, // 29: tube.meta.Reassign.moves:type_name -> tube.meta.Move
-	18, // 30: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
-	20, // 31: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
-	29, // 32: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
-	30, // 33: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
-	29, // 34: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
-	30, // 35: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
-	32, // 36: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
-	32, // 37: tube.meta.Placement.target:type_name -> tube.meta.Replica
-	32, // 38: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
-	30, // 39: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
-	33, // 40: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
-	31, // 41: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
-	34, // 42: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
-	30, // 43: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
-	35, // 44: tube.meta.Snapshot.events:type_name -> tube.meta.Event
-	11, // 45: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
-	37, // 46: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
-	6,  // 47: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
-	8,  // 48: tube.meta.Snapshot.group_configs:type_name -> tube.meta.GroupConfig
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	12, // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
+	14, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
+	24, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
+	26, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
+	27, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
+	28, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
+	29, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
+	30, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
+	15, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
+	16, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
+	17, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
+	19, // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
+	21, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
+	23, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
+	11, // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
+	3,  // 15: tube.meta.Command.create_queue_group:type_name -> tube.meta.CreateQueueGroup
+	4,  // 16: tube.meta.Command.update_queue_group:type_name -> tube.meta.UpdateQueueGroup
+	5,  // 17: tube.meta.Command.delete_queue_group:type_name -> tube.meta.DeleteQueueGroup
+	6,  // 18: tube.meta.Command.pause_queue_group:type_name -> tube.meta.PauseQueueGroup
+	25, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
+	9,  // 20: tube.meta.Command.alter_group_config:type_name -> tube.meta.AlterGroupConfig
+	1,  // 21: tube.meta.Command.recover_masters:type_name -> tube.meta.RecoverMasters
+	2,  // 22: tube.meta.RecoverMasters.lost:type_name -> tube.meta.LostMaster
+	7,  // 23: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	7,  // 24: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	7,  // 25: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
+	32, // 26: tube.meta.AlterGroupConfig.set:type_name -> tube.meta.KeyValue
+	32, // 27: tube.meta.GroupConfig.settings:type_name -> tube.meta.KeyValue
+	22, // 28: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
+	13, // 29: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
+	33, // 30: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
+	18, // 31: tube.meta.Reassign.moves:type_name -> tube.meta.Move
+	20, // 32: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
+	22, // 33: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
+	31, // 34: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
+	32, // 35: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
+	31, // 36: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
+	32, // 37: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
+	34, // 38: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
+	34, // 39: tube.meta.Placement.target:type_name -> tube.meta.Replica
+	34, // 40: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
+	32, // 41: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
+	35, // 42: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
+	33, // 43: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
+	36, // 44: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
+	32, // 45: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
+	37, // 46: tube.meta.Snapshot.events:type_name -> tube.meta.Event
+	13, // 47: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
+	39, // 48: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
+	8,  // 49: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
+	10, // 50: tube.meta.Snapshot.group_configs:type_name -> tube.meta.GroupConfig
+	51, // [51:51] is the sub-list for method output_type
+	51, // [51:51] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_meta_proto_init() }
@@ -3291,6 +3443,7 @@ func file_meta_proto_init() {
 		(*Command_PauseQueueGroup)(nil),
 		(*Command_SetNodeSick)(nil),
 		(*Command_AlterGroupConfig)(nil),
+		(*Command_RecoverMasters)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3298,7 +3451,7 @@ func file_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_proto_rawDesc), len(file_meta_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
