@@ -20,7 +20,9 @@ func newClusterUnsafeRecover(a *app) *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use: "unsafe-recover TOPIC/PARTITION --survivor NODE|none", Short: "Go on from one replica when the majority is lost for good", Args: exactly(1), ValidArgsFunction: a.completePartition,
-		Long: `Go on from one replica of a partition whose majority is lost for good, or with
+		Long: `If it is the masters that have lost their majority, see: unsafe-recover masters --help.
+
+Go on from one replica of a partition whose majority is lost for good, or with
 "none" from an empty one. Acknowledged records that did not reach that replica
 are gone then, and their offsets may be given again. If the other nodes can come
 back, wait for them instead.
@@ -42,6 +44,7 @@ anything. It is recorded as an event.`,
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what may be lost")
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	c.Flags().BoolVar(&force, "force", false, "although a majority seems to be there")
+	c.AddCommand(newClusterUnsafeRecoverMasters(a))
 	return a.client(c)
 }
 

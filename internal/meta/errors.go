@@ -22,6 +22,9 @@ var (
 	// ErrOlderCopy: the data folder is an older copy of the one that the node had last. It
 	// has forgotten votes and entries that it answered for.
 	ErrOlderCopy = errors.New("this is an older copy of the data folder")
+	// ErrGivenUp: the data folder is of a part of the cluster's history that an unsafe
+	// recovery of the masters has given up.
+	ErrGivenUp = errors.New("an unsafe recovery has given this data folder up")
 	// ErrNodeNeeded: a node cannot be removed as something depends on it.
 	ErrNodeNeeded       = errors.New("the node is needed")
 	ErrUnknownPartition = errors.New("unknown partition")

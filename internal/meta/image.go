@@ -33,6 +33,8 @@ type Image struct {
 	GroupConfigs map[string]map[string]string
 	// Founders are the masters that the cluster began with: the first voters.
 	Founders []Founder
+	// Recovered names the last unsafe recovery of the masters; empty: there was none.
+	Recovered string
 	// Controller is the node whose master is active, −1 if none is known. It is
 	// not part of the replicated state: the role fills it in.
 	Controller record.NodeID

@@ -134,6 +134,8 @@ func (m *Machine) Apply(index record.Index, data []byte) Result {
 		r = m.pauseQueueGroup(&im, now, k.PauseQueueGroup)
 	case *metapb.Command_NoteQueueRetention:
 		r = m.noteQueueRetention(&im, now, k.NoteQueueRetention)
+	case *metapb.Command_RecoverMasters:
+		r = m.recoverMasters(&im, now, k.RecoverMasters)
 	case *metapb.Command_AlterGroupConfig:
 		r = m.alterGroupConfig(&im, now, k.AlterGroupConfig)
 	default:

@@ -55,6 +55,8 @@ func (m *Machine) registerNode(im *Image, now time.Time, c *metapb.RegisterNode)
 	}
 	old := im.Nodes[n.ID]
 	switch {
+	case old == nil && !c.GetReplace() && im.Recovered != "":
+		return Result{Err: fmt.Errorf("%w: it is not among those of node %d that the cluster went on with; start the node with an empty data folder", ErrGivenUp, n.ID)}
 	case old == nil:
 		return m.addNode(im, now, n, c.GetReplace())
 	case old.Incarnation == n.Incarnation:
@@ -349,13 +351,20 @@ func (m *Machine) removeNode(im *Image, now time.Time, c *metapb.RemoveNode) Res
 	if named := im.namedBy(id); len(named) > 0 && !c.GetForce() {
 		return Result{Err: fmt.Errorf("%w: node %d has replicas of %s: %s; drain it first", ErrNodeNeeded, id, count(len(named), "partition", "partitions"), firstNames(named))}
 	}
-	m.forget(n)
-	im.Nodes = maps.Clone(im.Nodes)
-	delete(im.Nodes, id)
-	m.note(now, "node-removed", subject(n), "node %d was removed", id)
-	m.lose(im, now, id, false)
+	m.dropNode(im, now, n)
 	return Result{Node: n}
 }
+
+// dropNode makes a node unknown for good.
+func (m *Machine) dropNode(im *Image, now time.Time, n *Node) {
+	m.forget(n)
+	im.Nodes = maps.Clone(im.Nodes)
+	delete(im.Nodes, n.ID)
+	m.note(now, "node-removed", subject(n), "node %d was removed", n.ID)
+	m.lose(im, now, n.ID, false)
+}
+
+func sortedNodes(im *Image) []record.NodeID { return slices.Sorted(maps.Keys(im.Nodes)) }
 
 // namedBy are the names of the partitions that have something on a node. What
 // is lost there does not count.

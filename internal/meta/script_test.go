@@ -29,6 +29,7 @@ import (
 //	cancel T/P …
 //	done T/P=(replica ids) …           T/P=target: what the placement says
 //	recover T/P survivor=N [nodes=(…)]
+//	recover-masters id=ID survivor=N lost=(N:inc,…)
 //	nodes                              lists nodes
 //	delete topic=T
 //	queue-create queue=Q topic=T [dead=T2] [order=key] [attempts=N] [filter-bytes=N]
@@ -114,6 +115,13 @@ func (w *scripted) command(cmd string) []byte {
 		return SetNodeState(w.now, node, NodeState(w.word("is", "")))
 	case "sick", "well":
 		return SetNodeSick(w.now, node, w.word("why", ""))
+	case "recover-masters":
+		var lost []LostMaster
+		for _, l := range w.list("lost") {
+			n, inc, _ := strings.Cut(l, ":")
+			lost = append(lost, LostMaster{record.NodeID(atoi(n)), inc})
+		}
+		return RecoverMasters(w.now, w.word("id", ""), record.NodeID(w.number("survivor", -1)), lost)
 	case "drain", "undrain":
 		return DrainNode(w.now, node, cmd == "drain")
 	case "remove":

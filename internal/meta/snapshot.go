@@ -22,7 +22,7 @@ func (m *Machine) Snapshot() []byte {
 		Index: uint64(im.Index), ClusterId: im.ClusterID, NextGroup: uint64(m.nextGroup), NextReplica: uint64(m.nextReplica),
 		NextProducerId: m.nextProducerID, Defaults: pairs(im.Defaults),
 	}
-	s.Founders = foundersToPB(im.Founders)
+	s.Founders, s.Recovered = foundersToPB(im.Founders), im.Recovered
 	for _, id := range slices.Sorted(maps.Keys(m.replaced)) {
 		s.Replaced = append(s.Replaced, &metapb.Replaced{Node: int32(id), Incarnations: m.replaced[id]})
 	}
@@ -77,7 +77,7 @@ func (m *Machine) Restore(b []byte) error {
 	}
 	im := n.image
 	im.Index, im.ClusterID, im.Defaults = record.Index(s.GetIndex()), s.GetClusterId(), unpair(s.GetDefaults())
-	im.Founders = foundersFromPB(s.GetFounders())
+	im.Founders, im.Recovered = foundersFromPB(s.GetFounders()), s.GetRecovered()
 	for _, pb := range s.GetReplaced() {
 		n.replaced[record.NodeID(pb.GetNode())] = pb.GetIncarnations()
 	}

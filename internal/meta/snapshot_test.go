@@ -67,6 +67,7 @@ func TestSnapshotsHoldEveryField(t *testing.T) {
 	fill(reflect.ValueOf(&group).Elem(), &n)
 	group.Topic, im.LastQueueGroup = topic.ID, group.ID+1
 	im.setQueueGroup(&group)
+	im.Recovered = "r"
 	m.replaced[7] = []string{"x", "y"}
 	m.replaced[3] = []string{"z"}
 	other := New()
@@ -77,20 +78,21 @@ func TestSnapshotsHoldEveryField(t *testing.T) {
 		t.Fatalf("restored\n%+v\n%+v\nwas\n%+v\n%+v", other.image.Topics[topic.ID], other.image.Nodes[node.ID], topic, &node)
 	}
 	for name, change := range map[string]func(){
-		"target":   func() { im.Topics[topic.ID].Partitions[0].Target[0].ID++ },
-		"lost":     func() { im.Topics[topic.ID].Partitions[0].Replicas[1].Lost = false },
-		"leaving":  func() { im.Topics[topic.ID].Partitions[0].Leaving = nil },
-		"throttle": func() { im.Topics[topic.ID].Partitions[0].Throttle++ },
-		"recovery": func() { im.Topics[topic.ID].Partitions[0].Recovery++ },
-		"cause":    func() { im.Topics[topic.ID].Partitions[0].Cause = "" },
-		"founder":  func() { im.Founders[0].Taken = false },
-		"replica":  func() { im.Nodes[node.ID].MetaReplica++ },
-		"since":    func() { im.Nodes[node.ID].Since = now },
-		"drain":    func() { im.Nodes[node.ID].Drain = false },
-		"replaced": func() { m.replaced[3] = nil },
-		"queue":    func() { group.Settings.Retain = false },
-		"version":  func() { group.Version++ },
-		"last":     func() { im.LastQueueGroup++ },
+		"target":    func() { im.Topics[topic.ID].Partitions[0].Target[0].ID++ },
+		"lost":      func() { im.Topics[topic.ID].Partitions[0].Replicas[1].Lost = false },
+		"leaving":   func() { im.Topics[topic.ID].Partitions[0].Leaving = nil },
+		"throttle":  func() { im.Topics[topic.ID].Partitions[0].Throttle++ },
+		"recovery":  func() { im.Topics[topic.ID].Partitions[0].Recovery++ },
+		"cause":     func() { im.Topics[topic.ID].Partitions[0].Cause = "" },
+		"founder":   func() { im.Founders[0].Taken = false },
+		"replica":   func() { im.Nodes[node.ID].MetaReplica++ },
+		"since":     func() { im.Nodes[node.ID].Since = now },
+		"drain":     func() { im.Nodes[node.ID].Drain = false },
+		"replaced":  func() { m.replaced[3] = nil },
+		"queue":     func() { group.Settings.Retain = false },
+		"version":   func() { group.Version++ },
+		"last":      func() { im.LastQueueGroup++ },
+		"recovered": func() { im.Recovered = "" },
 	} {
 		before := m.Digest()
 		change()

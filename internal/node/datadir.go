@@ -50,6 +50,12 @@ type identity struct {
 	Run    string
 	// Registered: the cluster has taken the start.
 	Registered bool
+	// Recovery is an unsafe recovery of the masters from this folder that is under way;
+	// see recovery.go.
+	Recovery recovery
+	// Anew: the replicas of the masters' groups that lie here are not those of MetaReplica
+	// and are to be forgotten.
+	Anew bool
 }
 
 // voters are the replicas that the masters' groups began with; nil if this node
@@ -67,6 +73,9 @@ func (id identity) voters() []record.ReplicaID {
 // fresh set: it is not written yet.
 func claim(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (id identity, fresh bool, err error) {
 	id, err = readIdentity(fsys, dir, node, clusterID)
+	if err == nil && id.Recovery.ID != "" && !id.Recovery.Forced {
+		return id, false, fmt.Errorf("data folder %s: an unsafe recovery of the masters was begun and not ended: give the command once more", dir)
+	}
 	if err == nil && (id.Registered || id.Run == "") {
 		id.Starts, id.Run, id.Registered = id.Starts+1, uuid.NewString(), false
 		return id, false, id.write(fsys, dir)
@@ -136,6 +145,12 @@ func (id identity) encode() []byte {
 	b := fmt.Appendf(nil, "# Whose data folder this is. Do not edit.\nformat=%d\ncluster.id=%s\nnode.id=%d\nincarnation=%s\n",
 		id.Format, id.ClusterID, id.Node, id.Incarnation)
 	b = fmt.Appendf(b, "meta.replica=%d\nfounders=%s\nstarts=%d\nrun=%s\nregistered=%t\n", id.MetaReplica, joinNodes(id.Founders), id.Starts, id.Run, id.Registered)
+	if id.Anew {
+		b = append(b, "meta.anew=true\n"...)
+	}
+	if r := id.Recovery; r.ID != "" {
+		b = fmt.Appendf(b, "recovery=%s\nrecovery.forced=%t\nrecovery.lost=%s\n", r.ID, r.Forced, joinLost(r.Lost))
+	}
 	return fmt.Appendf(b, "%s%08x\n", checksumKey, crc32.Checksum(b, record.Castagnoli))
 }
 
@@ -194,7 +209,11 @@ func parseIdentity(b []byte) (identity, error) {
 	if id.Starts, err = strconv.ParseUint(cmp.Or(values["starts"], "0"), 10, 64); err != nil {
 		return identity{}, fmt.Errorf("starts=%q is not a number", values["starts"])
 	}
-	id.Run, id.Registered = values["run"], values["registered"] == "true"
+	id.Run, id.Registered, id.Anew = values["run"], values["registered"] == "true", values["meta.anew"] == "true"
+	id.Recovery.ID, id.Recovery.Forced = values["recovery"], values["recovery.forced"] == "true"
+	if id.Recovery.Lost, err = splitLost(values["recovery.lost"]); err != nil {
+		return identity{}, err
+	}
 	if id.ClusterID == "" || id.Incarnation == "" {
 		return identity{}, errors.New("cluster.id or incarnation is missing")
 	}

@@ -104,6 +104,9 @@ func (c cluster) Problems() []string {
 	if why := c.n.health.why(c.n.id().Node); why != "" {
 		out = append(out, fmt.Sprintf("this node is sick and leads only what no other node can: %s; look at the disk", why))
 	}
+	if c.n.outdated.Load() {
+		out = append(out, outdatedText)
+	}
 	if im := c.n.meta.Image(); im.Controller == -1 {
 		out = append(out, "no master is active")
 	}

@@ -106,11 +106,8 @@ func (d *dumper) damage(file string, group record.Group, offset int64, err error
 }
 
 func (d *dumper) whose(g record.Group) string {
-	switch {
-	case g == metaGroup:
-		return "metadata"
-	case g >= firstGroupsGroup && g < firstGroupsGroup+groupsShards:
-		return fmt.Sprintf("stream groups, shard %d", g-firstGroupsGroup)
+	if name := masterGroupName(g); name != "" {
+		return name
 	}
 	d.refresh()
 	return d.names[g]

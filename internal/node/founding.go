@@ -39,7 +39,7 @@ const (
 
 // belong returns once this node's folder belongs to a cluster.
 func (n *Node) belong(ctx context.Context) error {
-	others := slices.DeleteFunc(slices.Clone(n.cfg.Masters), func(m config.Master) bool { return m.ID == n.id().Node })
+	others := n.otherMasters()
 	if n.owned.Load() && n.id().MetaReplica != 0 {
 		return n.checkMasters(ctx, others)
 	}
@@ -65,6 +65,10 @@ func (n *Node) belong(ctx context.Context) error {
 		case <-time.After(greetEvery):
 		}
 	}
+}
+
+func (n *Node) otherMasters() []config.Master {
+	return slices.DeleteFunc(slices.Clone(n.cfg.Masters), func(m config.Master) bool { return m.ID == n.id().Node })
 }
 
 // silent is a master that does not answer.
@@ -108,7 +112,7 @@ var errReplaced = errors.New("an old data folder")
 // cluster than its masters. Of the latter one master alone does not decide: it may
 // be the one with the wrong folder.
 func (n *Node) checkMasters(ctx context.Context, others []config.Master) error {
-	_, _, refusals := n.greet(ctx, others)
+	answers, _, refusals := n.greet(ctx, others)
 	for _, err := range refusals {
 		if errors.Is(err, errReplaced) {
 			return err
@@ -117,7 +121,7 @@ func (n *Node) checkMasters(ctx context.Context, others []config.Master) error {
 	if 2*len(refusals) > len(n.cfg.Masters) {
 		return fmt.Errorf("%w: give the right --masters or --data", refusals[0])
 	}
-	return nil
+	return n.anew(answers)
 }
 
 // greet asks all masters at once. missing did not answer, refusals are of those
@@ -237,6 +241,12 @@ func (n *Node) joinBy(ctx context.Context, a answer) (bool, error) {
 		return false, errors.New("the cluster refuses this node: " + r.Msg.GetError())
 	}
 	id.MetaReplica = record.ReplicaID(r.Msg.GetMetaReplica())
+	n.seedFrom(a)
+	return true, n.own(id)
+}
+
+// seedFrom learns from a master on which nodes the replicas of the masters' groups are.
+func (n *Node) seedFrom(a answer) {
 	n.seeds = map[record.ReplicaID]record.NodeID{}
 	for _, node := range a.GetNodes() {
 		n.seeds[record.ReplicaID(node.GetMetaReplica())] = record.NodeID(node.GetNode())
@@ -244,8 +254,10 @@ func (n *Node) joinBy(ctx context.Context, a answer) (bool, error) {
 			n.peers.hint(record.NodeID(node.GetNode()), node.GetPeer())
 		}
 	}
-	return true, n.own(id)
 }
+
+// peerAddress is where a node's replica of the masters' groups is.
+type peerAddress = peerv1.Address
 
 // describe is this node as it registers.
 func (n *Node) describe() meta.Node {

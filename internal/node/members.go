@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/tube-mq/tube/internal/broker"
@@ -116,7 +117,20 @@ func expected(err error) bool {
 }
 
 // masterGroups are the groups that the masters vote in.
-func (n *Node) masterGroups() []record.Group {
+func (n *Node) masterGroups() []record.Group { return ownMasterGroups() }
+
+// masterGroupName is a masters' group's name for people; "": it is none.
+func masterGroupName(g record.Group) string {
+	switch {
+	case g == metaGroup:
+		return "metadata"
+	case g >= firstGroupsGroup && g < firstGroupsGroup+groupsShards:
+		return fmt.Sprintf("stream groups, shard %d", g-firstGroupsGroup)
+	}
+	return ""
+}
+
+func ownMasterGroups() []record.Group {
 	out := []record.Group{metaGroup}
 	for i := range groupsShards {
 		out = append(out, firstGroupsGroup+record.Group(i))

@@ -47,6 +47,8 @@ type Node struct {
 	// identity is whose the data folder is; owned: it is written there.
 	identity atomic.Pointer[identity]
 	owned    atomic.Bool
+	// outdated: see lookForRecovery.
+	outdated atomic.Bool
 	// seeds are the replicas of the masters' groups, as told when this node joined.
 	seeds map[record.ReplicaID]record.NodeID
 
@@ -239,6 +241,9 @@ func (n *Node) startMasters() error {
 	if err := n.prepareGroups(); err != nil {
 		return err
 	}
+	if err := n.dropOldMasters(); err != nil {
+		return err
+	}
 	saved, err := n.host.Load().Saved(metaGroup)
 	if err == nil && saved != nil {
 		err = n.meta.Restore(saved)
@@ -399,6 +404,9 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	if im, id := n.meta.Image(), n.id(); im.ClusterID != id.ClusterID {
 		return fmt.Errorf("the metadata is of cluster %s, the data folder of cluster %s", im.ClusterID, id.ClusterID)
+	}
+	if err := n.endRecovery(ctx); err != nil {
+		return err
 	}
 	if err := n.register(ctx); err != nil {
 		return err

@@ -82,6 +82,9 @@ func (n *Node) refusePeer(from peer.Identity) error {
 	if err != nil {
 		return fmt.Errorf("node %d does not say how often its data folder was started: %q", from.Node, said[1])
 	}
+	if n.meta.replaced(from.Node, incarnation) {
+		return fmt.Errorf("this data folder was node %d's before another took its place, or before the node was removed or given up", from.Node)
+	}
 	im := n.meta.Image()
 	switch known := im.Nodes[from.Node]; {
 	case known != nil && known.Incarnation != incarnation:

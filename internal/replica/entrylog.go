@@ -39,6 +39,17 @@ type slot struct {
 	sizeBytes uint32
 }
 
+// annul makes a change of membership an entry that says nothing, as a new leader's
+// first; it stays in its place. It reports how many bytes were let go of.
+func (s *slot) annul() (bytes int) {
+	if s.kind == raftpb.EntryNormal {
+		return 0
+	}
+	bytes = len(s.payload.data)
+	s.kind, s.payload, s.sizeBytes, s.entry = raftpb.EntryNormal, payload{}, 0, nil
+	return bytes
+}
+
 // entryLog is one group's Raft log as raft sees it (raft.Storage). It holds
 // what is not yet applied, and of what is applied as much as followers may
 // still need; older entries are in the WAL only.

@@ -15,30 +15,30 @@ import (
 // lost for good, on an operator's word, and must be called once for each such word:
 // called again after the group has grown, it would split it.
 //
-// The new membership is in the write-ahead log before it counts. Changes of
-// membership that were under way are void; should the process die before the next
-// checkpoint they come back, and another word is needed.
+// Changes of membership that the log holds and that are not applied are void: they were
+// made for members that are given up. The new membership goes to the write-ahead log
+// between what it annuls and what follows from it, so that a start reads the same; nothing
+// that follows is answered for before it is durable. done is told then.
 func (g *Group) ForceSole(done func(error)) {
 	ok := g.Do(func() {
 		if g.core == nil {
 			done(g.failed)
 			return
 		}
-		conf := &raftpb.ConfState{Voters: []uint64{uint64(g.core.id)}}
-		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(conf)
+		rec, err := soleRecord(g.ID(), g.core.id, g.core.applied, g.core.term)
+		if err == nil {
+			err = g.beSole()
+		}
 		if err != nil {
-			done(fmt.Errorf("group %d: %w", g.ID(), err))
+			g.fail(fmt.Errorf("group %d cannot go on alone: %w", g.ID(), err))
+			done(g.failed)
 			return
 		}
-		rec := wal.Record{Kind: wal.KindMembers, Group: g.ID(), Index: record.Index(g.core.applied), Term: record.Term(g.core.term), Data: b}
 		g.host.writer.Submit(wal.Batch{Records: []wal.Record{rec}, Sync: true, Done: func(_ []wal.Position, err error) {
 			if err != nil {
 				g.host.fail(err)
-				return
 			}
-			if !g.Do(func() { done(g.beSole(conf)) }) {
-				done(ErrStopped)
-			}
+			done(err)
 		}})
 	})
 	if !ok {
@@ -46,11 +46,20 @@ func (g *Group) ForceSole(done func(error)) {
 	}
 }
 
-// beSole begins consensus anew on the same log. From the group's loop.
-func (g *Group) beSole(conf *raftpb.ConfState) error {
-	if g.core == nil {
-		return g.failed
-	}
+// sole is the membership of one voter.
+func sole(id record.ReplicaID) *raftpb.ConfState {
+	return &raftpb.ConfState{Voters: []uint64{uint64(id)}}
+}
+
+// soleRecord forces that membership as of an index that is applied.
+func soleRecord(group record.Group, id record.ReplicaID, applied, term uint64) (wal.Record, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(sole(id))
+	return wal.Record{Kind: wal.KindMembers, Group: group, Index: record.Index(applied), Term: record.Term(term), Data: b}, err
+}
+
+// beSole begins consensus anew on the same log. What that makes it write follows the
+// turn's calls, and so the record. From the group's loop.
+func (g *Group) beSole() error {
 	old := g.core
 	for _, w := range old.waiting {
 		w.done(nil, ErrUnknownOutcome)
@@ -58,11 +67,9 @@ func (g *Group) beSole(conf *raftpb.ConfState) error {
 	old.dropTokens()
 	old.reads.fail(ErrNotLeader)
 	for i := old.applied + 1; i <= old.log.last(); i++ {
-		if s := old.log.at(i); s.kind != raftpb.EntryNormal {
-			s.kind, s.payload, s.sizeBytes = raftpb.EntryNormal, payload{}, 0
-		}
+		old.log.loadedBytes -= old.log.at(i).annul()
 	}
-	old.log.conf = conf
+	old.log.conf = sole(old.id)
 	core, err := newCore(start{id: old.id, applied: old.applied, log: old.log}, g.spec.Logger)
 	if err != nil {
 		return err

@@ -227,7 +227,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 		return nil, err
 	}
 	g.core, g.kept = core, core.applied
-	g.dirty = r == nil || r.section == nil || r.hard != nil || r.flagged || core.log.last() > core.log.base
+	g.dirty = r == nil || r.section == nil || r.hard != nil || r.flagged || r.members != nil || core.log.last() > core.log.base
 	g.remember(r)
 	g.call(func() {
 		if g.core == nil {

@@ -136,6 +136,12 @@ func (h *Host) replay(rec wal.Record) error {
 	case wal.KindHardState:
 		r.hard = &raftpb.HardState{Term: new(uint64(rec.Term)), Vote: new(rec.Vote), Commit: new(uint64(rec.Index))}
 	case wal.KindMembers:
+		// Whatever the log says before it was done without, whether it was committed or
+		// not: the forced membership stands in its place. That holds for what lies behind a
+		// later section as well.
+		for i := range r.slots {
+			r.slots[i].annul()
+		}
 		// A later section has it, and whatever came after it.
 		if uint64(rec.Index) >= r.base() {
 			conf := &raftpb.ConfState{}

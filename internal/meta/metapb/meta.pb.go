@@ -55,6 +55,7 @@ type Command struct {
 	//	*Command_SetNodeSick
 	//	*Command_AlterGroupConfig
 	//	*Command_NoteQueueRetention
+	//	*Command_RecoverMasters
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -302,6 +303,15 @@ func (x *Command) GetNoteQueueRetention() *NoteQueueRetention {
 	return nil
 }
 
+func (x *Command) GetRecoverMasters() *RecoverMasters {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_RecoverMasters); ok {
+			return x.RecoverMasters
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -394,6 +404,10 @@ type Command_NoteQueueRetention struct {
 	NoteQueueRetention *NoteQueueRetention `protobuf:"bytes,23,opt,name=note_queue_retention,json=noteQueueRetention,proto3,oneof"`
 }
 
+type Command_RecoverMasters struct {
+	RecoverMasters *RecoverMasters `protobuf:"bytes,24,opt,name=recover_masters,json=recoverMasters,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Kind() {}
 
 func (*Command_RegisterNode) isCommand_Kind() {}
@@ -438,6 +452,122 @@ func (*Command_AlterGroupConfig) isCommand_Kind() {}
 
 func (*Command_NoteQueueRetention) isCommand_Kind() {}
 
+func (*Command_RecoverMasters) isCommand_Kind() {}
+
+// RecoverMasters begins the cluster anew from what one master has.
+type RecoverMasters struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // of the operator's word: it counts once
+	Survivor      int32                  `protobuf:"varint,2,opt,name=survivor,proto3" json:"survivor,omitempty"`
+	Lost          []*LostMaster          `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverMasters) Reset() {
+	*x = RecoverMasters{}
+	mi := &file_meta_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverMasters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverMasters) ProtoMessage() {}
+
+func (x *RecoverMasters) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverMasters.ProtoReflect.Descriptor instead.
+func (*RecoverMasters) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RecoverMasters) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RecoverMasters) GetSurvivor() int32 {
+	if x != nil {
+		return x.Survivor
+	}
+	return 0
+}
+
+func (x *RecoverMasters) GetLost() []*LostMaster {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+// LostMaster is one that is given up, with the data folder that it had.
+type LostMaster struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // "": it never registered
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostMaster) Reset() {
+	*x = LostMaster{}
+	mi := &file_meta_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostMaster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostMaster) ProtoMessage() {}
+
+func (x *LostMaster) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostMaster.ProtoReflect.Descriptor instead.
+func (*LostMaster) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *LostMaster) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *LostMaster) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
 type CreateQueueGroup struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -452,7 +582,7 @@ type CreateQueueGroup struct {
 
 func (x *CreateQueueGroup) Reset() {
 	*x = CreateQueueGroup{}
-	mi := &file_meta_proto_msgTypes[1]
+	mi := &file_meta_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +594,7 @@ func (x *CreateQueueGroup) String() string {
 func (*CreateQueueGroup) ProtoMessage() {}
 
 func (x *CreateQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[1]
+	mi := &file_meta_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +607,7 @@ func (x *CreateQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateQueueGroup.ProtoReflect.Descriptor instead.
 func (*CreateQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{1}
+	return file_meta_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateQueueGroup) GetName() string {
@@ -519,7 +649,7 @@ type UpdateQueueGroup struct {
 
 func (x *UpdateQueueGroup) Reset() {
 	*x = UpdateQueueGroup{}
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +661,7 @@ func (x *UpdateQueueGroup) String() string {
 func (*UpdateQueueGroup) ProtoMessage() {}
 
 func (x *UpdateQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +674,7 @@ func (x *UpdateQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateQueueGroup.ProtoReflect.Descriptor instead.
 func (*UpdateQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{2}
+	return file_meta_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *UpdateQueueGroup) GetId() uint64 {
@@ -577,7 +707,7 @@ type DeleteQueueGroup struct {
 
 func (x *DeleteQueueGroup) Reset() {
 	*x = DeleteQueueGroup{}
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +719,7 @@ func (x *DeleteQueueGroup) String() string {
 func (*DeleteQueueGroup) ProtoMessage() {}
 
 func (x *DeleteQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +732,7 @@ func (x *DeleteQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueGroup.ProtoReflect.Descriptor instead.
 func (*DeleteQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{3}
+	return file_meta_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DeleteQueueGroup) GetId() uint64 {
@@ -625,7 +755,7 @@ type NoteQueueRetention struct {
 
 func (x *NoteQueueRetention) Reset() {
 	*x = NoteQueueRetention{}
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +767,7 @@ func (x *NoteQueueRetention) String() string {
 func (*NoteQueueRetention) ProtoMessage() {}
 
 func (x *NoteQueueRetention) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +780,7 @@ func (x *NoteQueueRetention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoteQueueRetention.ProtoReflect.Descriptor instead.
 func (*NoteQueueRetention) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{4}
+	return file_meta_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NoteQueueRetention) GetId() uint64 {
@@ -691,7 +821,7 @@ type PauseQueueGroup struct {
 
 func (x *PauseQueueGroup) Reset() {
 	*x = PauseQueueGroup{}
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +833,7 @@ func (x *PauseQueueGroup) String() string {
 func (*PauseQueueGroup) ProtoMessage() {}
 
 func (x *PauseQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +846,7 @@ func (x *PauseQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseQueueGroup.ProtoReflect.Descriptor instead.
 func (*PauseQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{5}
+	return file_meta_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PauseQueueGroup) GetId() uint64 {
@@ -759,7 +889,7 @@ type QueueSettings struct {
 
 func (x *QueueSettings) Reset() {
 	*x = QueueSettings{}
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +901,7 @@ func (x *QueueSettings) String() string {
 func (*QueueSettings) ProtoMessage() {}
 
 func (x *QueueSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +914,7 @@ func (x *QueueSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettings.ProtoReflect.Descriptor instead.
 func (*QueueSettings) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{6}
+	return file_meta_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *QueueSettings) GetMaxAttempts() int64 {
@@ -921,7 +1051,7 @@ type QueueGroup struct {
 
 func (x *QueueGroup) Reset() {
 	*x = QueueGroup{}
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1063,7 @@ func (x *QueueGroup) String() string {
 func (*QueueGroup) ProtoMessage() {}
 
 func (x *QueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1076,7 @@ func (x *QueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGroup.ProtoReflect.Descriptor instead.
 func (*QueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{7}
+	return file_meta_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *QueueGroup) GetId() uint64 {
@@ -1011,7 +1141,7 @@ type AlterGroupConfig struct {
 
 func (x *AlterGroupConfig) Reset() {
 	*x = AlterGroupConfig{}
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1153,7 @@ func (x *AlterGroupConfig) String() string {
 func (*AlterGroupConfig) ProtoMessage() {}
 
 func (x *AlterGroupConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1166,7 @@ func (x *AlterGroupConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterGroupConfig.ProtoReflect.Descriptor instead.
 func (*AlterGroupConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{8}
+	return file_meta_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AlterGroupConfig) GetGroup() string {
@@ -1077,7 +1207,7 @@ type GroupConfig struct {
 
 func (x *GroupConfig) Reset() {
 	*x = GroupConfig{}
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1219,7 @@ func (x *GroupConfig) String() string {
 func (*GroupConfig) ProtoMessage() {}
 
 func (x *GroupConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1232,7 @@ func (x *GroupConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupConfig.ProtoReflect.Descriptor instead.
 func (*GroupConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{9}
+	return file_meta_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GroupConfig) GetGroup() string {
@@ -1130,7 +1260,7 @@ type RenewReplicas struct {
 
 func (x *RenewReplicas) Reset() {
 	*x = RenewReplicas{}
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1272,7 @@ func (x *RenewReplicas) String() string {
 func (*RenewReplicas) ProtoMessage() {}
 
 func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1285,7 @@ func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReplicas.ProtoReflect.Descriptor instead.
 func (*RenewReplicas) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{10}
+	return file_meta_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RenewReplicas) GetNode() int32 {
@@ -1183,7 +1313,7 @@ type Bootstrap struct {
 
 func (x *Bootstrap) Reset() {
 	*x = Bootstrap{}
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1325,7 @@ func (x *Bootstrap) String() string {
 func (*Bootstrap) ProtoMessage() {}
 
 func (x *Bootstrap) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1338,7 @@ func (x *Bootstrap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bootstrap.ProtoReflect.Descriptor instead.
 func (*Bootstrap) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{11}
+	return file_meta_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Bootstrap) GetClusterId() string {
@@ -1237,7 +1367,7 @@ type Founder struct {
 
 func (x *Founder) Reset() {
 	*x = Founder{}
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1379,7 @@ func (x *Founder) String() string {
 func (*Founder) ProtoMessage() {}
 
 func (x *Founder) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1392,7 @@ func (x *Founder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Founder.ProtoReflect.Descriptor instead.
 func (*Founder) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{12}
+	return file_meta_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Founder) GetNode() int32 {
@@ -1296,7 +1426,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1438,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1451,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{13}
+	return file_meta_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RegisterNode) GetNode() *Node {
@@ -1348,7 +1478,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1490,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1503,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{14}
+	return file_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RemoveNode) GetNode() int32 {
@@ -1401,7 +1531,7 @@ type DrainNode struct {
 
 func (x *DrainNode) Reset() {
 	*x = DrainNode{}
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1543,7 @@ func (x *DrainNode) String() string {
 func (*DrainNode) ProtoMessage() {}
 
 func (x *DrainNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1556,7 @@ func (x *DrainNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
 func (*DrainNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{15}
+	return file_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DrainNode) GetNode() int32 {
@@ -1454,7 +1584,7 @@ type Reassign struct {
 
 func (x *Reassign) Reset() {
 	*x = Reassign{}
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1596,7 @@ func (x *Reassign) String() string {
 func (*Reassign) ProtoMessage() {}
 
 func (x *Reassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1609,7 @@ func (x *Reassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reassign.ProtoReflect.Descriptor instead.
 func (*Reassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{16}
+	return file_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Reassign) GetMoves() []*Move {
@@ -1508,7 +1638,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1650,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1663,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{17}
+	return file_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Move) GetTopic() []byte {
@@ -1574,7 +1704,7 @@ type CancelReassign struct {
 
 func (x *CancelReassign) Reset() {
 	*x = CancelReassign{}
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1716,7 @@ func (x *CancelReassign) String() string {
 func (*CancelReassign) ProtoMessage() {}
 
 func (x *CancelReassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1729,7 @@ func (x *CancelReassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReassign.ProtoReflect.Descriptor instead.
 func (*CancelReassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{18}
+	return file_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CancelReassign) GetPartitions() []*PartitionRef {
@@ -1619,7 +1749,7 @@ type PartitionRef struct {
 
 func (x *PartitionRef) Reset() {
 	*x = PartitionRef{}
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1761,7 @@ func (x *PartitionRef) String() string {
 func (*PartitionRef) ProtoMessage() {}
 
 func (x *PartitionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1774,7 @@ func (x *PartitionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRef.ProtoReflect.Descriptor instead.
 func (*PartitionRef) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{19}
+	return file_meta_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PartitionRef) GetTopic() []byte {
@@ -1671,7 +1801,7 @@ type PlacementDone struct {
 
 func (x *PlacementDone) Reset() {
 	*x = PlacementDone{}
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1813,7 @@ func (x *PlacementDone) String() string {
 func (*PlacementDone) ProtoMessage() {}
 
 func (x *PlacementDone) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1826,7 @@ func (x *PlacementDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementDone.ProtoReflect.Descriptor instead.
 func (*PlacementDone) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{20}
+	return file_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PlacementDone) GetPartitions() []*Members {
@@ -1717,7 +1847,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1859,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1872,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{21}
+	return file_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Members) GetTopic() []byte {
@@ -1779,7 +1909,7 @@ type UnsafeRecover struct {
 
 func (x *UnsafeRecover) Reset() {
 	*x = UnsafeRecover{}
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1921,7 @@ func (x *UnsafeRecover) String() string {
 func (*UnsafeRecover) ProtoMessage() {}
 
 func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +1934,7 @@ func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnsafeRecover.ProtoReflect.Descriptor instead.
 func (*UnsafeRecover) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{22}
+	return file_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UnsafeRecover) GetTopic() []byte {
@@ -1845,7 +1975,7 @@ type SetNodeState struct {
 
 func (x *SetNodeState) Reset() {
 	*x = SetNodeState{}
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1987,7 @@ func (x *SetNodeState) String() string {
 func (*SetNodeState) ProtoMessage() {}
 
 func (x *SetNodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +2000,7 @@ func (x *SetNodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeState.ProtoReflect.Descriptor instead.
 func (*SetNodeState) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{23}
+	return file_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetNodeState) GetNode() int32 {
@@ -1898,7 +2028,7 @@ type SetNodeSick struct {
 
 func (x *SetNodeSick) Reset() {
 	*x = SetNodeSick{}
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +2040,7 @@ func (x *SetNodeSick) String() string {
 func (*SetNodeSick) ProtoMessage() {}
 
 func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2053,7 @@ func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeSick.ProtoReflect.Descriptor instead.
 func (*SetNodeSick) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{24}
+	return file_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetNodeSick) GetNode() int32 {
@@ -1952,7 +2082,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2094,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2107,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{25}
+	return file_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateTopic) GetName() string {
@@ -2017,7 +2147,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2159,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2172,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{26}
+	return file_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -2063,7 +2193,7 @@ type CreatePartitions struct {
 
 func (x *CreatePartitions) Reset() {
 	*x = CreatePartitions{}
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2205,7 @@ func (x *CreatePartitions) String() string {
 func (*CreatePartitions) ProtoMessage() {}
 
 func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2218,7 @@ func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePartitions.ProtoReflect.Descriptor instead.
 func (*CreatePartitions) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{27}
+	return file_meta_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreatePartitions) GetId() []byte {
@@ -2125,7 +2255,7 @@ type AlterConfig struct {
 
 func (x *AlterConfig) Reset() {
 	*x = AlterConfig{}
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2267,7 @@ func (x *AlterConfig) String() string {
 func (*AlterConfig) ProtoMessage() {}
 
 func (x *AlterConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2280,7 @@ func (x *AlterConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterConfig.ProtoReflect.Descriptor instead.
 func (*AlterConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{28}
+	return file_meta_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AlterConfig) GetId() []byte {
@@ -2191,7 +2321,7 @@ type AllocateProducerIds struct {
 
 func (x *AllocateProducerIds) Reset() {
 	*x = AllocateProducerIds{}
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2333,7 @@ func (x *AllocateProducerIds) String() string {
 func (*AllocateProducerIds) ProtoMessage() {}
 
 func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2346,7 @@ func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIds.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIds) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{29}
+	return file_meta_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AllocateProducerIds) GetNode() int32 {
@@ -2243,7 +2373,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2385,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2398,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{30}
+	return file_meta_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Nodes) GetIds() []int32 {
@@ -2288,7 +2418,7 @@ type KeyValue struct {
 
 func (x *KeyValue) Reset() {
 	*x = KeyValue{}
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2430,7 @@ func (x *KeyValue) String() string {
 func (*KeyValue) ProtoMessage() {}
 
 func (x *KeyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2443,7 @@ func (x *KeyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyValue.ProtoReflect.Descriptor instead.
 func (*KeyValue) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{31}
+	return file_meta_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *KeyValue) GetKey() string {
@@ -2353,7 +2483,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2495,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2508,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{32}
+	return file_meta_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Node) GetId() int32 {
@@ -2497,7 +2627,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2639,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2652,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{33}
+	return file_meta_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Replica) GetId() uint64 {
@@ -2562,7 +2692,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2574,7 +2704,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2587,7 +2717,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{34}
+	return file_meta_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Placement) GetGroup() uint64 {
@@ -2659,7 +2789,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_meta_proto_msgTypes[35]
+	mi := &file_meta_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2801,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[35]
+	mi := &file_meta_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2814,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{35}
+	return file_meta_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Topic) GetId() []byte {
@@ -2735,7 +2865,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meta_proto_msgTypes[36]
+	mi := &file_meta_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2877,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[36]
+	mi := &file_meta_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2890,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{36}
+	return file_meta_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -2814,13 +2944,14 @@ type Snapshot struct {
 	QueueGroups    []*QueueGroup          `protobuf:"bytes,12,rep,name=queue_groups,json=queueGroups,proto3" json:"queue_groups,omitempty"` // by id
 	LastQueueGroup uint64                 `protobuf:"varint,13,opt,name=last_queue_group,json=lastQueueGroup,proto3" json:"last_queue_group,omitempty"`
 	GroupConfigs   []*GroupConfig         `protobuf:"bytes,14,rep,name=group_configs,json=groupConfigs,proto3" json:"group_configs,omitempty"` // by group
+	Recovered      string                 `protobuf:"bytes,15,opt,name=recovered,proto3" json:"recovered,omitempty"`                           // the last recovery of the masters; "": none
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_meta_proto_msgTypes[37]
+	mi := &file_meta_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +2963,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[37]
+	mi := &file_meta_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +2976,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{37}
+	return file_meta_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -2946,6 +3077,13 @@ func (x *Snapshot) GetGroupConfigs() []*GroupConfig {
 	return nil
 }
 
+func (x *Snapshot) GetRecovered() string {
+	if x != nil {
+		return x.Recovered
+	}
+	return ""
+}
+
 // Replaced are data folders that a node id had and that may not come back.
 type Replaced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2957,7 +3095,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_meta_proto_msgTypes[38]
+	mi := &file_meta_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3107,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[38]
+	mi := &file_meta_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3120,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{38}
+	return file_meta_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Replaced) GetNode() int32 {
@@ -3004,7 +3142,7 @@ var File_meta_proto protoreflect.FileDescriptor
 const file_meta_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"meta.proto\x12\ttube.meta\"\x84\f\n" +
+	"meta.proto\x12\ttube.meta\"\xca\f\n" +
 	"\aCommand\x12\x1f\n" +
 	"\vtime_millis\x18\x01 \x01(\x03R\n" +
 	"timeMillis\x124\n" +
@@ -3032,8 +3170,17 @@ const file_meta_proto_rawDesc = "" +
 	"\x11pause_queue_group\x18\x14 \x01(\v2\x1a.tube.meta.PauseQueueGroupH\x00R\x0fpauseQueueGroup\x12<\n" +
 	"\rset_node_sick\x18\x15 \x01(\v2\x16.tube.meta.SetNodeSickH\x00R\vsetNodeSick\x12K\n" +
 	"\x12alter_group_config\x18\x16 \x01(\v2\x1b.tube.meta.AlterGroupConfigH\x00R\x10alterGroupConfig\x12Q\n" +
-	"\x14note_queue_retention\x18\x17 \x01(\v2\x1d.tube.meta.NoteQueueRetentionH\x00R\x12noteQueueRetentionB\x06\n" +
-	"\x04kind\"\x88\x01\n" +
+	"\x14note_queue_retention\x18\x17 \x01(\v2\x1d.tube.meta.NoteQueueRetentionH\x00R\x12noteQueueRetention\x12D\n" +
+	"\x0frecover_masters\x18\x18 \x01(\v2\x19.tube.meta.RecoverMastersH\x00R\x0erecoverMastersB\x06\n" +
+	"\x04kind\"g\n" +
+	"\x0eRecoverMasters\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\bsurvivor\x18\x02 \x01(\x05R\bsurvivor\x12)\n" +
+	"\x04lost\x18\x03 \x03(\v2\x15.tube.meta.LostMasterR\x04lost\"B\n" +
+	"\n" +
+	"LostMaster\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x05R\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x88\x01\n" +
 	"\x10CreateQueueGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\fR\x05topic\x124\n" +
@@ -3222,7 +3369,7 @@ const file_meta_proto_rawDesc = "" +
 	"timeMillis\x12\x12\n" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x18\n" +
 	"\asubject\x18\x04 \x01(\tR\asubject\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xd9\x04\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xf7\x04\n" +
 	"\bSnapshot\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1d\n" +
 	"\n" +
@@ -3240,7 +3387,8 @@ const file_meta_proto_rawDesc = "" +
 	"\breplaced\x18\v \x03(\v2\x13.tube.meta.ReplacedR\breplaced\x128\n" +
 	"\fqueue_groups\x18\f \x03(\v2\x15.tube.meta.QueueGroupR\vqueueGroups\x12(\n" +
 	"\x10last_queue_group\x18\r \x01(\x04R\x0elastQueueGroup\x12;\n" +
-	"\rgroup_configs\x18\x0e \x03(\v2\x16.tube.meta.GroupConfigR\fgroupConfigs\"B\n" +
+	"\rgroup_configs\x18\x0e \x03(\v2\x16.tube.meta.GroupConfigR\fgroupConfigs\x12\x1c\n" +
+	"\trecovered\x18\x0f \x01(\tR\trecovered\"B\n" +
 	"\bReplaced\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12\"\n" +
 	"\fincarnations\x18\x02 \x03(\tR\fincarnationsB.Z,github.com/tube-mq/tube/internal/meta/metapbb\x06proto3"
@@ -3257,104 +3405,108 @@ func file_meta_proto_rawDescGZIP() []byte {
 	return file_meta_proto_rawDescData
 }
 
-var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_meta_proto_goTypes = []any{
 	(*Command)(nil),             // 0: tube.meta.Command
-	(*CreateQueueGroup)(nil),    // 1: tube.meta.CreateQueueGroup
-	(*UpdateQueueGroup)(nil),    // 2: tube.meta.UpdateQueueGroup
-	(*DeleteQueueGroup)(nil),    // 3: tube.meta.DeleteQueueGroup
-	(*NoteQueueRetention)(nil),  // 4: tube.meta.NoteQueueRetention
-	(*PauseQueueGroup)(nil),     // 5: tube.meta.PauseQueueGroup
-	(*QueueSettings)(nil),       // 6: tube.meta.QueueSettings
-	(*QueueGroup)(nil),          // 7: tube.meta.QueueGroup
-	(*AlterGroupConfig)(nil),    // 8: tube.meta.AlterGroupConfig
-	(*GroupConfig)(nil),         // 9: tube.meta.GroupConfig
-	(*RenewReplicas)(nil),       // 10: tube.meta.RenewReplicas
-	(*Bootstrap)(nil),           // 11: tube.meta.Bootstrap
-	(*Founder)(nil),             // 12: tube.meta.Founder
-	(*RegisterNode)(nil),        // 13: tube.meta.RegisterNode
-	(*RemoveNode)(nil),          // 14: tube.meta.RemoveNode
-	(*DrainNode)(nil),           // 15: tube.meta.DrainNode
-	(*Reassign)(nil),            // 16: tube.meta.Reassign
-	(*Move)(nil),                // 17: tube.meta.Move
-	(*CancelReassign)(nil),      // 18: tube.meta.CancelReassign
-	(*PartitionRef)(nil),        // 19: tube.meta.PartitionRef
-	(*PlacementDone)(nil),       // 20: tube.meta.PlacementDone
-	(*Members)(nil),             // 21: tube.meta.Members
-	(*UnsafeRecover)(nil),       // 22: tube.meta.UnsafeRecover
-	(*SetNodeState)(nil),        // 23: tube.meta.SetNodeState
-	(*SetNodeSick)(nil),         // 24: tube.meta.SetNodeSick
-	(*CreateTopic)(nil),         // 25: tube.meta.CreateTopic
-	(*DeleteTopic)(nil),         // 26: tube.meta.DeleteTopic
-	(*CreatePartitions)(nil),    // 27: tube.meta.CreatePartitions
-	(*AlterConfig)(nil),         // 28: tube.meta.AlterConfig
-	(*AllocateProducerIds)(nil), // 29: tube.meta.AllocateProducerIds
-	(*Nodes)(nil),               // 30: tube.meta.Nodes
-	(*KeyValue)(nil),            // 31: tube.meta.KeyValue
-	(*Node)(nil),                // 32: tube.meta.Node
-	(*Replica)(nil),             // 33: tube.meta.Replica
-	(*Placement)(nil),           // 34: tube.meta.Placement
-	(*Topic)(nil),               // 35: tube.meta.Topic
-	(*Event)(nil),               // 36: tube.meta.Event
-	(*Snapshot)(nil),            // 37: tube.meta.Snapshot
-	(*Replaced)(nil),            // 38: tube.meta.Replaced
+	(*RecoverMasters)(nil),      // 1: tube.meta.RecoverMasters
+	(*LostMaster)(nil),          // 2: tube.meta.LostMaster
+	(*CreateQueueGroup)(nil),    // 3: tube.meta.CreateQueueGroup
+	(*UpdateQueueGroup)(nil),    // 4: tube.meta.UpdateQueueGroup
+	(*DeleteQueueGroup)(nil),    // 5: tube.meta.DeleteQueueGroup
+	(*NoteQueueRetention)(nil),  // 6: tube.meta.NoteQueueRetention
+	(*PauseQueueGroup)(nil),     // 7: tube.meta.PauseQueueGroup
+	(*QueueSettings)(nil),       // 8: tube.meta.QueueSettings
+	(*QueueGroup)(nil),          // 9: tube.meta.QueueGroup
+	(*AlterGroupConfig)(nil),    // 10: tube.meta.AlterGroupConfig
+	(*GroupConfig)(nil),         // 11: tube.meta.GroupConfig
+	(*RenewReplicas)(nil),       // 12: tube.meta.RenewReplicas
+	(*Bootstrap)(nil),           // 13: tube.meta.Bootstrap
+	(*Founder)(nil),             // 14: tube.meta.Founder
+	(*RegisterNode)(nil),        // 15: tube.meta.RegisterNode
+	(*RemoveNode)(nil),          // 16: tube.meta.RemoveNode
+	(*DrainNode)(nil),           // 17: tube.meta.DrainNode
+	(*Reassign)(nil),            // 18: tube.meta.Reassign
+	(*Move)(nil),                // 19: tube.meta.Move
+	(*CancelReassign)(nil),      // 20: tube.meta.CancelReassign
+	(*PartitionRef)(nil),        // 21: tube.meta.PartitionRef
+	(*PlacementDone)(nil),       // 22: tube.meta.PlacementDone
+	(*Members)(nil),             // 23: tube.meta.Members
+	(*UnsafeRecover)(nil),       // 24: tube.meta.UnsafeRecover
+	(*SetNodeState)(nil),        // 25: tube.meta.SetNodeState
+	(*SetNodeSick)(nil),         // 26: tube.meta.SetNodeSick
+	(*CreateTopic)(nil),         // 27: tube.meta.CreateTopic
+	(*DeleteTopic)(nil),         // 28: tube.meta.DeleteTopic
+	(*CreatePartitions)(nil),    // 29: tube.meta.CreatePartitions
+	(*AlterConfig)(nil),         // 30: tube.meta.AlterConfig
+	(*AllocateProducerIds)(nil), // 31: tube.meta.AllocateProducerIds
+	(*Nodes)(nil),               // 32: tube.meta.Nodes
+	(*KeyValue)(nil),            // 33: tube.meta.KeyValue
+	(*Node)(nil),                // 34: tube.meta.Node
+	(*Replica)(nil),             // 35: tube.meta.Replica
+	(*Placement)(nil),           // 36: tube.meta.Placement
+	(*Topic)(nil),               // 37: tube.meta.Topic
+	(*Event)(nil),               // 38: tube.meta.Event
+	(*Snapshot)(nil),            // 39: tube.meta.Snapshot
+	(*Replaced)(nil),            // 40: tube.meta.Replaced
 }
 var file_meta_proto_depIdxs = []int32{
-	11, // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
-	13, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
-	23, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
-	25, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
-	26, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
-	27, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
-	28, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
-	29, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
-	14, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
-	15, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
-	16, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
-	18, // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
-	20, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
-	22, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
-	10, // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
-	1,  // 15: tube.meta.Command.create_queue_group:type_name -> tube.meta.CreateQueueGroup
-	2,  // 16: tube.meta.Command.update_queue_group:type_name -> tube.meta.UpdateQueueGroup
-	3,  // 17: tube.meta.Command.delete_queue_group:type_name -> tube.meta.DeleteQueueGroup
-	5,  // 18: tube.meta.Command.pause_queue_group:type_name -> tube.meta.PauseQueueGroup
-	24, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
-	8,  // 20: tube.meta.Command.alter_group_config:type_name -> tube.meta.AlterGroupConfig
-	4,  // 21: tube.meta.Command.note_queue_retention:type_name -> tube.meta.NoteQueueRetention
-	6,  // 22: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	6,  // 23: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	6,  // 24: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
-	31, // 25: tube.meta.AlterGroupConfig.set:type_name -> tube.meta.KeyValue
-	31, // 26: tube.meta.GroupConfig.settings:type_name -> tube.meta.KeyValue
-	21, // 27: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
-	12, // 28: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
-	32, // 29: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
-	17, // 30: tube.meta.Reassign.moves:type_name -> tube.meta.Move
-	19, // 31: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
-	21, // 32: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
-	30, // 33: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
-	31, // 34: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
-	30, // 35: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
-	31, // 36: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
-	33, // 37: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
-	33, // 38: tube.meta.Placement.target:type_name -> tube.meta.Replica
-	33, // 39: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
-	31, // 40: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
-	34, // 41: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
-	32, // 42: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
-	35, // 43: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
-	31, // 44: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
-	36, // 45: tube.meta.Snapshot.events:type_name -> tube.meta.Event
-	12, // 46: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
-	38, // 47: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
-	7,  // 48: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
-	9,  // 49: tube.meta.Snapshot.group_configs:type_name -> tube.meta.GroupConfig
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	13, // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
+	15, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
+	25, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
+	27, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
+	28, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
+	29, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
+	30, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
+	31, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
+	16, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
+	17, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
+	18, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
+	20, // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
+	22, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
+	24, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
+	12, // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
+	3,  // 15: tube.meta.Command.create_queue_group:type_name -> tube.meta.CreateQueueGroup
+	4,  // 16: tube.meta.Command.update_queue_group:type_name -> tube.meta.UpdateQueueGroup
+	5,  // 17: tube.meta.Command.delete_queue_group:type_name -> tube.meta.DeleteQueueGroup
+	7,  // 18: tube.meta.Command.pause_queue_group:type_name -> tube.meta.PauseQueueGroup
+	26, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
+	10, // 20: tube.meta.Command.alter_group_config:type_name -> tube.meta.AlterGroupConfig
+	6,  // 21: tube.meta.Command.note_queue_retention:type_name -> tube.meta.NoteQueueRetention
+	1,  // 22: tube.meta.Command.recover_masters:type_name -> tube.meta.RecoverMasters
+	2,  // 23: tube.meta.RecoverMasters.lost:type_name -> tube.meta.LostMaster
+	8,  // 24: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	8,  // 25: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	8,  // 26: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
+	33, // 27: tube.meta.AlterGroupConfig.set:type_name -> tube.meta.KeyValue
+	33, // 28: tube.meta.GroupConfig.settings:type_name -> tube.meta.KeyValue
+	23, // 29: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
+	14, // 30: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
+	34, // 31: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
+	19, // 32: tube.meta.Reassign.moves:type_name -> tube.meta.Move
+	21, // 33: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
+	23, // 34: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
+	32, // 35: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
+	33, // 36: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
+	32, // 37: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
+	33, // 38: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
+	35, // 39: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
+	35, // 40: tube.meta.Placement.target:type_name -> tube.meta.Replica
+	35, // 41: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
+	33, // 42: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
+	36, // 43: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
+	34, // 44: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
+	37, // 45: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
+	33, // 46: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
+	38, // 47: tube.meta.Snapshot.events:type_name -> tube.meta.Event
+	14, // 48: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
+	40, // 49: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
+	9,  // 50: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
+	11, // 51: tube.meta.Snapshot.group_configs:type_name -> tube.meta.GroupConfig
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_meta_proto_init() }
@@ -3385,6 +3537,7 @@ func file_meta_proto_init() {
 		(*Command_SetNodeSick)(nil),
 		(*Command_AlterGroupConfig)(nil),
 		(*Command_NoteQueueRetention)(nil),
+		(*Command_RecoverMasters)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3392,7 +3545,7 @@ func file_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_proto_rawDesc), len(file_meta_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
