@@ -393,13 +393,19 @@ func (d *delays) from(o record.Offset) (n int64) {
 // uvarint messages; each: offset as a difference, due time as a difference to the
 // last (zigzag). The blocks do not show: however they came to be, the bytes are the same.
 func (d *delays) append(b []byte) []byte {
+	b = slices.Grow(b, 10+4*d.live)
 	b = appendUint(b, uint64(d.live))
 	last := Delayed{}
-	w := d.walk(0)
-	for e, ok := w.next(); ok; e, ok = w.next() {
-		b = appendUint(b, uint64(e.Offset-last.Offset))
-		b = appendInt(b, e.DueMillis-last.DueMillis)
-		last = e
+	for _, block := range d.blocks {
+		for _, x := range block.entries {
+			if x&maxDue == 0 {
+				continue
+			}
+			e := Delayed{block.first + record.Offset(x>>dueBits), int64(x & maxDue)}
+			b = appendUint(b, uint64(e.Offset-last.Offset))
+			b = appendInt(b, e.DueMillis-last.DueMillis)
+			last = e
+		}
 	}
 	return b
 }
