@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 )
 
 // line is what a load process writes to standard output, as JSON.
@@ -110,7 +111,12 @@ func serveLoad(ctx context.Context, spec string, out io.Writer) error {
 		return fmt.Errorf("read the load: %w", err)
 	}
 	enc := json.NewEncoder(out)
-	result, err := l.Run(ctx, func(p Progress) { _ = enc.Encode(line{Progress: &p}) })
+	var mu sync.Mutex // a load may report from several goroutines
+	result, err := l.Run(ctx, func(p Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = enc.Encode(line{Progress: &p})
+	})
 	if err != nil {
 		return enc.Encode(line{Error: err.Error()})
 	}

@@ -118,8 +118,11 @@ func (c *queueConsumer) ended(ctx context.Context, err error) error {
 	return err
 }
 
-// write sends acknowledgements and credit up.
+// write sends acknowledgements and credit up. At its end the way up is closed: who
+// waits for what comes down hears of the context's end only then, as HTTP/2's client
+// waits for more to send meanwhile.
 func (c *queueConsumer) write(ctx context.Context, grant <-chan int32) error {
+	defer c.stream.CloseRequest()
 	most := 1000
 	if c.single {
 		most = 1

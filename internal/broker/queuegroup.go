@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +16,8 @@ type queueGroup struct {
 	q  *queues
 	t  *queueTopic
 	id queue.GroupID
+	// told is what SetQueueGroups was told last; t.mu guards it.
+	told QueueGroup
 
 	mu     sync.Mutex // guards what follows and all desks
 	spec   QueueGroup
@@ -57,7 +58,7 @@ type desk struct {
 
 func newQueueGroup(q *queues, t *queueTopic, spec QueueGroup) *queueGroup {
 	g := &queueGroup{
-		q: q, t: t, id: spec.ID, spec: spec, hands: queue.NewHands(),
+		q: q, t: t, id: spec.ID, told: spec, spec: spec, hands: queue.NewHands(),
 		desks: map[deskKey]*desk{}, nonces: map[deskKey]uint64{}, opening: map[deskKey]bool{},
 	}
 	g.broadcast.Store(spec.Settings.Broadcast)
@@ -95,15 +96,15 @@ func (g *queueGroup) work() {
 	}
 }
 
-func (g *queueGroup) configure(spec QueueGroup) {
+// configure takes over what the group was told last.
+func (g *queueGroup) configure() {
 	g.post(func() {
-		if g.spec.Name == spec.Name && reflect.DeepEqual(g.spec.Settings, spec.Settings) {
-			return // the filter is among the settings, as text
-		}
-		g.spec = spec
+		g.t.mu.Lock()
+		g.spec = g.told
+		g.t.mu.Unlock()
 		now := g.q.nowMillis()
 		for _, d := range g.desks {
-			d.Configure(spec.Settings, spec.Filter, now)
+			d.Configure(g.spec.Settings, g.spec.Filter, now)
 			g.carry(d, nil)
 		}
 		g.wakeAll()

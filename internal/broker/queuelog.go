@@ -264,8 +264,7 @@ func (l *queueLog) due() {
 	}})
 }
 
-// led is called when the leadership, the topic's groups or what is hosted changed;
-// it does not block.
+// led is called when the leadership or what is hosted changed; it does not block.
 func (l *queueLog) led() {
 	t := l.topic.Load()
 	if t == nil {
@@ -274,7 +273,13 @@ func (l *queueLog) led() {
 	for _, g := range t.list() {
 		g.ledChanged(l.p)
 	}
-	if l.p.broker.cfg.Passive || !l.p.group.Status().Leading {
+	l.begin()
+}
+
+// begin has groups begun and dropped as the metadata says, if this replica leads; it
+// does not block.
+func (l *queueLog) begin() {
+	if l.topic.Load() == nil || l.p.broker.cfg.Passive || !l.p.group.Status().Leading {
 		return // a passive broker begins no groups: that takes goroutines
 	}
 	if l.reconciling.Add(1) == 1 {
@@ -304,7 +309,12 @@ func (l *queueLog) reconcileOnce() {
 	t.mu.Unlock()
 	m := l.p.machine
 	m.mu.Lock()
-	clock, start, has := m.queues.ClockMillis(), m.queues.Start(), m.queues.Groups()
+	clock, start := m.queues.ClockMillis(), m.queues.Start()
+	var missing []QueueGroup
+	var gone []queue.GroupID
+	if known {
+		missing, gone = differ(spec, m.queues)
+	}
 	m.mu.Unlock()
 	q.atLeast(clock)
 	l.schedule()
@@ -312,22 +322,11 @@ func (l *queueLog) reconcileOnce() {
 	if b, err := l.p.Bounds(); err == nil && b.LogStart > start {
 		ops = append(ops, queue.Op{Kind: queue.OpTrim, Offset: b.LogStart})
 	}
-	if known {
-		here := map[queue.GroupID]bool{}
-		for _, id := range has {
-			here[id] = true
-		}
-		for _, g := range spec.Groups {
-			if !here[g.ID] {
-				ops = append(ops, l.opening(g))
-			}
-			delete(here, g.ID)
-		}
-		for _, id := range has {
-			if here[id] && id <= spec.LastID {
-				ops = append(ops, queue.Op{Kind: queue.OpDrop, Group: id})
-			}
-		}
+	for _, g := range missing {
+		ops = append(ops, l.opening(g))
+	}
+	for _, id := range gone {
+		ops = append(ops, queue.Op{Kind: queue.OpDrop, Group: id})
 	}
 	if len(ops) == 0 {
 		l.opened(t)
@@ -338,11 +337,32 @@ func (l *queueLog) reconcileOnce() {
 	}
 }
 
+// differ says which groups have not begun in a partition, and which have that were
+// deleted. It is asked in each partition whenever one of many groups is made.
+func differ(spec QueueTopic, s *queue.State) (missing []QueueGroup, gone []queue.GroupID) {
+	for _, g := range spec.Groups {
+		if !s.Has(g.ID, "") {
+			missing = append(missing, g)
+		}
+	}
+	if s.GroupCount() == len(spec.Groups)-len(missing) {
+		return missing, nil
+	}
+	listed := make(map[queue.GroupID]bool, len(spec.Groups))
+	for _, g := range spec.Groups {
+		listed[g.ID] = true
+	}
+	for _, id := range s.Groups() {
+		if !listed[id] && id <= spec.LastID {
+			gone = append(gone, id)
+		}
+	}
+	return missing, gone
+}
+
 // opened tells who waits for a group to begin.
 func (l *queueLog) opened(t *queueTopic) {
-	for _, g := range t.list() {
-		g.wakeAll()
-	}
+	t.wakeAll()
 	l.p.wake()
 }
 

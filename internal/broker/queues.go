@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -167,6 +168,15 @@ func (t *queueTopic) waits(g *queueGroup, n int) {
 	}
 }
 
+// wakeAll has all receivers of all groups look.
+func (t *queueTopic) wakeAll() {
+	t.waitMu.Lock()
+	defer t.waitMu.Unlock()
+	for g := range t.waiting {
+		g.wakeAll()
+	}
+}
+
 // wake tells of something new: a receiver of each group that has any.
 func (t *queueTopic) wake() {
 	if t.receivers.Load() == 0 {
@@ -208,15 +218,18 @@ func (b *Broker) SetQueueGroups(spec QueueTopic) {
 	t := b.queues.topic(spec.ID)
 	t.mu.Lock()
 	t.spec, t.known = spec, true
-	listed := map[queue.GroupID]bool{}
+	listed := make(map[queue.GroupID]bool, len(spec.Groups))
 	var changed []*queueGroup
-	for _, g := range spec.Groups {
-		listed[g.ID] = true
-		if old := t.groups[g.ID]; old != nil {
+	for i := range spec.Groups {
+		s := &spec.Groups[i]
+		listed[s.ID] = true
+		switch old := t.groups[s.ID]; {
+		case old == nil:
+			t.groups[s.ID] = newQueueGroup(b.queues, t, *s)
+		case old.told.Name != s.Name || !reflect.DeepEqual(old.told.Settings, s.Settings): // the filter is among them, as text
+			old.told = *s
 			changed = append(changed, old)
-			continue
 		}
-		t.groups[g.ID] = newQueueGroup(b.queues, t, g)
 	}
 	var gone []*queueGroup
 	for id, g := range t.groups {
@@ -231,12 +244,11 @@ func (b *Broker) SetQueueGroups(spec QueueTopic) {
 		g.close()
 	}
 	for _, g := range changed {
-		i := slices.IndexFunc(spec.Groups, func(s QueueGroup) bool { return s.ID == g.id })
-		g.configure(spec.Groups[i])
+		g.configure()
 	}
 	for _, p := range partitions {
 		p.queue.window.Store(spec.DedupeWindow.Milliseconds())
-		p.queue.led()
+		p.queue.begin()
 	}
 }
 

@@ -104,12 +104,13 @@ func (r *reconciler) once() {
 		}
 	}
 	r.done = im
+	// First: who waits for the metadata to be carried out may ask for a new group at once.
+	r.topics(im)
 	r.mu.Lock()
 	r.index = im.Index
 	close(r.changed)
 	r.changed = make(chan struct{})
 	r.mu.Unlock()
-	r.topics(im)
 	if len(gone) > 0 {
 		r.deleted(gone)
 	}

@@ -43,17 +43,18 @@ func (s *State) Fresh(list []Candidate, id GroupID, member string, from, end rec
 	}
 	end = min(end, c.floor+MaxSpan)
 	plain := c.done.empty() && c.failures == nil && c.suspects.empty()
-	wait := s.delays.find(o)
+	walk := s.delays.walk(o)
+	waits, more := walk.next()
 	for looked := 0; o < end && len(list) < max && looked < 16*max; looked++ {
 		if !plain {
 			if o = c.done.nextAbsent(o); o >= end {
 				return list, end
 			}
 		}
-		for wait < len(s.delays.entries) && s.delays.entries[wait].Offset < o {
-			wait++
+		for more && waits.Offset < o {
+			waits, more = walk.next()
 		}
-		if wait < len(s.delays.entries) && s.delays.entries[wait].Offset == o && s.delays.entries[wait].DueMillis != goneDue {
+		if more && waits.Offset == o {
 			o++
 			continue
 		}

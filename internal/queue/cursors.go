@@ -92,6 +92,9 @@ func (s *State) drop(id GroupID, member string) {
 // Groups lists the groups of the partition, in order.
 func (s *State) Groups() []GroupID { return slices.Sorted(maps.Keys(s.groups)) }
 
+// GroupCount is how many groups the partition has.
+func (s *State) GroupCount() int { return len(s.groups) }
+
 // Has says whether the partition has a group's cursor; a member of "" asks for the
 // group as such.
 func (s *State) Has(id GroupID, member string) bool {

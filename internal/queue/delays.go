@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"container/heap"
 	"slices"
 	"sort"
@@ -9,8 +10,9 @@ import (
 )
 
 // MaxDelayed is how many messages of one partition may be waiting for their time;
-// more are refused when they are sent. Each takes 32 to 64 bytes of memory.
-const MaxDelayed = 4_000_000
+// more are refused when they are sent. Each takes 8 to 10 bytes of memory while they
+// lie close together: 16 million some 140 MB.
+const MaxDelayed = 16_000_000
 
 // Delayed is a message that waits for its time.
 type Delayed struct {
@@ -18,168 +20,388 @@ type Delayed struct {
 	DueMillis int64
 }
 
+func (a Delayed) compareDue(b Delayed) int {
+	return cmp.Or(cmp.Compare(a.DueMillis, b.DueMillis), cmp.Compare(a.Offset, b.Offset))
+}
+
 // delays is the partition's index of messages that are not due yet, shared by all
-// groups. Messages come in the order of their offsets, so entries are sorted by
-// construction; a heap has them by time. What is settled otherwise (fired, cancelled,
-// moved) leaves a dead entry behind, and both are cleaned up when half is dead.
+// groups: blocks in the order of offsets, and a heap of the blocks by when the first
+// of each is due, so that a message is kept once. Messages come in the order of their
+// offsets, so only the last block grows.
+//
+// Sorted runs by due time were rejected: whether one message waits, which is asked
+// for each that is handed out again, would have to be looked up in a second index.
 type delays struct {
-	entries []Delayed // by offset; due < 0: dead
-	dead    int
-	byTime  dueHeap // may hold what entries do not agree with: stale
+	blocks []*delayBlock // by offset. Invariant: each has a message that waits.
+	byDue  blockHeap     // the same blocks
+	live   int           // messages that wait
 }
 
-const goneDue = -1
-
-type dueHeap []Delayed
-
-func (h dueHeap) Len() int { return len(h) }
-func (h dueHeap) Less(i, j int) bool {
-	return h[i].DueMillis < h[j].DueMillis || h[i].DueMillis == h[j].DueMillis && h[i].Offset < h[j].Offset
+// delayBlock is some messages whose offsets are close together.
+type delayBlock struct {
+	first record.Offset
+	// earliest is before or at the first due time.
+	earliest int64
+	live     int
+	place    int // in the heap
+	// entries: the offset less first in the upper 16 bits, when it is due (ms) in the
+	// lower 48, 0 there for a message that waits no more. So they are in the order of
+	// offsets, and as wide as a year's milliseconds want it.
+	entries []uint64
 }
-func (h dueHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)   { *h = append(*h, x.(Delayed)) }
-func (h *dueHeap) Pop() any {
+
+const (
+	// blockEntries is how many a block has at most. All of them are looked at when one
+	// is due; a block takes some 100 bytes besides.
+	blockEntries = 256
+	blockSpan    = 1 << 16 // of offsets
+	dueBits      = 48
+	// maxDue is in the year 10889; what is due later is due then.
+	maxDue = 1<<dueBits - 1
+)
+
+func (b *delayBlock) at(i int) Delayed {
+	e := b.entries[i]
+	return Delayed{b.first + record.Offset(e>>dueBits), int64(e & maxDue)}
+}
+
+func (b *delayBlock) end() record.Offset { return b.at(len(b.entries)-1).Offset + 1 }
+
+// find is the place of the first entry ≥ o.
+func (b *delayBlock) find(o record.Offset) int {
+	if o <= b.first {
+		return 0
+	}
+	if o-b.first >= blockSpan {
+		return len(b.entries)
+	}
+	i, _ := slices.BinarySearch(b.entries, uint64(o-b.first)<<dueBits)
+	return i
+}
+
+// add puts a message behind all others, if there is room.
+func (b *delayBlock) add(e Delayed) bool {
+	if len(b.entries) == blockEntries || e.Offset-b.first >= blockSpan {
+		return false
+	}
+	b.entries = append(b.entries, uint64(e.Offset-b.first)<<dueBits|uint64(e.DueMillis))
+	b.live++
+	b.earliest = min(b.earliest, e.DueMillis)
+	return true
+}
+
+// remove takes an entry out.
+func (b *delayBlock) remove(i int) {
+	b.entries[i] &^= maxDue
+	b.live--
+}
+
+// blockHeap has the block on top that has something due first.
+type blockHeap []*delayBlock
+
+func (h blockHeap) Len() int           { return len(h) }
+func (h blockHeap) Less(i, j int) bool { return h[i].earliest < h[j].earliest }
+func (h blockHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+func (h *blockHeap) Push(x any) {
+	b := x.(*delayBlock)
+	b.place = len(*h)
+	*h = append(*h, b)
+}
+func (h *blockHeap) Pop() any {
 	old := *h
-	x := old[len(old)-1]
+	b := old[len(old)-1]
+	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	return x
+	return b
 }
 
-func (d *delays) len() int { return len(d.entries) - d.dead }
+func (d *delays) len() int { return d.live }
 
-// find is the position of the first entry ≥ o.
-func (d *delays) find(o record.Offset) int {
-	return sort.Search(len(d.entries), func(i int) bool { return d.entries[i].Offset >= o })
+// block is the place of the first block with an entry ≥ o.
+func (d *delays) block(o record.Offset) int {
+	i := sort.Search(len(d.blocks), func(i int) bool { return d.blocks[i].first > o })
+	if i > 0 && o < d.blocks[i-1].end() {
+		return i - 1
+	}
+	return i
+}
+
+// find is where a message that waits is.
+func (d *delays) find(o record.Offset) (block, entry int, ok bool) {
+	block = d.block(o)
+	if block == len(d.blocks) {
+		return 0, 0, false
+	}
+	b := d.blocks[block]
+	entry = b.find(o)
+	if entry == len(b.entries) {
+		return 0, 0, false
+	}
+	e := b.at(entry)
+	return block, entry, e.Offset == o && e.DueMillis != 0
 }
 
 // due is when a message is due; 0: it is not waiting.
 func (d *delays) due(o record.Offset) int64 {
-	if i := d.find(o); i < len(d.entries) && d.entries[i].Offset == o && d.entries[i].DueMillis != goneDue {
-		return d.entries[i].DueMillis
+	if i, k, ok := d.find(o); ok {
+		return d.blocks[i].at(k).DueMillis
 	}
 	return 0
 }
 
 // add takes a message whose offset is larger than all before.
 func (d *delays) add(o record.Offset, dueMillis int64) {
-	if n := len(d.entries); dueMillis <= 0 || n > 0 && d.entries[n-1].Offset >= o {
+	if dueMillis <= 0 {
 		return
 	}
-	d.entries = append(d.entries, Delayed{o, dueMillis})
-	heap.Push(&d.byTime, Delayed{o, dueMillis})
+	e := Delayed{o, min(dueMillis, maxDue)}
+	if n := len(d.blocks); n > 0 {
+		last := d.blocks[n-1]
+		if o < last.end() {
+			return
+		}
+		before := last.earliest
+		if last.add(e) {
+			d.live++
+			if last.earliest != before {
+				heap.Fix(&d.byDue, last.place)
+			}
+			return
+		}
+	}
+	b := &delayBlock{first: o, earliest: e.DueMillis}
+	b.add(e)
+	d.blocks = append(d.blocks, b)
+	heap.Push(&d.byDue, b)
+	d.live++
 }
 
 // move gives a waiting message another time; ≤ 0 takes it out. It reports whether it waits.
 func (d *delays) move(o record.Offset, dueMillis int64) bool {
-	i := d.find(o)
-	if i == len(d.entries) || d.entries[i].Offset != o || d.entries[i].DueMillis == goneDue {
+	i, k, ok := d.find(o)
+	if !ok {
 		return false
 	}
+	b := d.blocks[i]
 	if dueMillis <= 0 {
-		d.entries[i].DueMillis = goneDue
-		d.dead++
-	} else {
-		d.entries[i].DueMillis = dueMillis
-		heap.Push(&d.byTime, Delayed{o, dueMillis})
+		b.remove(k)
+		d.live--
+		d.shrink(i)
+		return true
 	}
-	d.tidy()
+	due := min(dueMillis, maxDue)
+	b.entries[k] = b.entries[k]&^maxDue | uint64(due)
+	if due < b.earliest {
+		b.earliest = due
+		heap.Fix(&d.byDue, b.place)
+	}
 	return true
 }
 
 // fire takes out what is due by nowMillis, in the order of time.
 func (d *delays) fire(nowMillis int64) []record.Offset {
-	var fired []record.Offset
-	for len(d.byTime) > 0 && d.byTime[0].DueMillis <= nowMillis {
-		e := heap.Pop(&d.byTime).(Delayed)
-		if i := d.find(e.Offset); i < len(d.entries) && d.entries[i] == e {
-			d.entries[i].DueMillis = goneDue
-			d.dead++
-			fired = append(fired, e.Offset)
+	var due []Delayed
+	for len(d.byDue) > 0 && d.byDue[0].earliest <= nowMillis {
+		b := d.byDue[0]
+		earliest := int64(maxDue)
+		for i, e := range b.entries {
+			switch at := int64(e & maxDue); {
+			case at > nowMillis:
+				earliest = min(earliest, at)
+			case at > 0:
+				due = append(due, b.at(i))
+				b.remove(i)
+				d.live--
+			}
 		}
+		b.earliest = earliest
+		if b.live > 0 {
+			heap.Fix(&d.byDue, b.place)
+		}
+		d.shrink(d.place(b))
 	}
-	if fired != nil {
-		d.tidy()
+	if due == nil {
+		return nil
+	}
+	slices.SortFunc(due, Delayed.compareDue)
+	fired := make([]record.Offset, len(due))
+	for i, e := range due {
+		fired[i] = e.Offset
 	}
 	return fired
+}
+
+// place is where a block is.
+func (d *delays) place(b *delayBlock) int {
+	return sort.Search(len(d.blocks), func(i int) bool { return d.blocks[i].first >= b.first })
+}
+
+// shrink is called when messages were taken out of a block. An empty one goes; one
+// half of whose entries wait no more is written anew, together with the neighbours
+// that fit in: else a few messages that wait for long would keep a block each.
+func (d *delays) shrink(i int) {
+	b := d.blocks[i]
+	if b.live == 0 {
+		d.drop(i)
+		return
+	}
+	if 2*b.live > len(b.entries) {
+		return
+	}
+	from, to, n := i, i+1, b.live
+	for to < len(d.blocks) && n+d.blocks[to].live <= blockEntries && d.blocks[to].end()-b.first <= blockSpan {
+		n += d.blocks[to].live
+		to++
+	}
+	for end := d.blocks[to-1].end(); from > 0 && n+d.blocks[from-1].live <= blockEntries && end-d.blocks[from-1].first <= blockSpan; {
+		from--
+		n += d.blocks[from].live
+	}
+	d.rewrite(from, to, n)
+}
+
+// rewrite makes one block of those from a place to another: of the n messages that wait.
+func (d *delays) rewrite(from, to, n int) {
+	into := d.blocks[from]
+	made := delayBlock{first: into.first, earliest: maxDue, place: into.place, entries: make([]uint64, 0, n)}
+	for _, b := range d.blocks[from:to] {
+		for k := range b.entries {
+			if e := b.at(k); e.DueMillis != 0 {
+				made.add(e)
+			}
+		}
+	}
+	*into = made
+	heap.Fix(&d.byDue, into.place)
+	for i := to - 1; i > from; i-- {
+		d.drop(i)
+	}
+}
+
+func (d *delays) drop(i int) {
+	heap.Remove(&d.byDue, d.blocks[i].place)
+	d.blocks = slices.Delete(d.blocks, i, i+1)
+	if cap(d.blocks) > 4*len(d.blocks)+64 {
+		d.blocks, d.byDue = slices.Clip(slices.Clone(d.blocks)), slices.Clip(slices.Clone(d.byDue))
+	}
 }
 
 // next is when something may be due; 0: nothing waits. It may be too early by what
 // was cancelled or moved: then firing finds nothing.
 func (d *delays) next() int64 {
-	if len(d.byTime) == 0 {
+	if len(d.byDue) == 0 {
 		return 0
 	}
-	return d.byTime[0].DueMillis
+	return d.byDue[0].earliest
 }
 
 // removeBelow forgets messages that are gone from the log and says how many.
 func (d *delays) removeBelow(o record.Offset) (n int64) {
-	for i := range d.entries[:d.find(o)] {
-		if d.entries[i].DueMillis != goneDue {
-			d.entries[i].DueMillis = goneDue
-			d.dead++
-			n++
+	before := d.live
+	whole := 0
+	for whole < len(d.blocks) && d.blocks[whole].end() <= o {
+		b := d.blocks[whole]
+		d.live -= b.live
+		heap.Remove(&d.byDue, b.place)
+		whole++
+	}
+	d.blocks = slices.Delete(d.blocks, 0, whole)
+	if len(d.blocks) > 0 && d.blocks[0].first < o {
+		b := d.blocks[0]
+		for i := range b.find(o) {
+			if b.at(i).DueMillis != 0 {
+				b.remove(i)
+				d.live--
+			}
 		}
+		d.shrink(0)
 	}
-	d.tidy()
-	return n
+	return int64(before - d.live)
 }
 
-// tidy cleans up when half of the entries are dead or of the heap stale.
-func (d *delays) tidy() {
-	if live := d.len(); len(d.entries) <= 2*live+64 && len(d.byTime) <= 2*live+64 {
-		return
+// walk goes through the messages that wait, from an offset on.
+func (d *delays) walk(from record.Offset) delayWalk {
+	w := delayWalk{d: d, block: d.block(from)}
+	if w.block < len(d.blocks) {
+		w.entry = d.blocks[w.block].find(from)
 	}
-	d.entries = slices.DeleteFunc(d.entries, func(e Delayed) bool { return e.DueMillis == goneDue })
-	if cap(d.entries) > 4*len(d.entries)+64 {
-		d.entries = slices.Clone(d.entries)
-	}
-	d.dead = 0
-	d.reheap()
+	return w
 }
 
-func (d *delays) reheap() {
-	if cap(d.byTime) > 4*len(d.entries)+64 {
-		d.byTime = nil
+// delayWalk is a place among the messages that wait; it ends with the next change.
+type delayWalk struct {
+	d            *delays
+	block, entry int
+}
+
+// next is the next message; false: there is none.
+func (w *delayWalk) next() (Delayed, bool) {
+	for w.block < len(w.d.blocks) {
+		b := w.d.blocks[w.block]
+		for w.entry < len(b.entries) {
+			e := b.at(w.entry)
+			w.entry++
+			if e.DueMillis != 0 {
+				return e, true
+			}
+		}
+		w.block, w.entry = w.block+1, 0
 	}
-	d.byTime = append(d.byTime[:0], d.entries...)
-	heap.Init(&d.byTime)
+	return Delayed{}, false
 }
 
 // list shows waiting messages from an offset on, at most max.
 func (d *delays) list(from record.Offset, max int) []Delayed {
 	var out []Delayed
-	for _, e := range d.entries[d.find(from):] {
-		if len(out) == max {
+	for w := d.walk(from); len(out) < max; {
+		e, ok := w.next()
+		if !ok {
 			break
 		}
-		if e.DueMillis != goneDue {
-			out = append(out, e)
-		}
+		out = append(out, e)
 	}
 	return out
 }
 
-// from is how many wait at or behind an offset, when all before it are few or none.
-func (d *delays) from(o record.Offset) int64 {
-	if len(d.entries) == 0 || o <= d.entries[0].Offset {
-		return int64(d.len())
+// from is how many wait at or behind an offset.
+func (d *delays) from(o record.Offset) (n int64) {
+	i := d.block(o)
+	if 2*i < len(d.blocks) {
+		n = int64(d.live)
+		for _, b := range d.blocks[:i] {
+			n -= int64(b.live)
+		}
+	} else {
+		for _, b := range d.blocks[i:] {
+			n += int64(b.live)
+		}
 	}
-	n := int64(0)
-	for _, e := range d.entries[d.find(o):] {
-		if e.DueMillis != goneDue {
-			n++
+	if i < len(d.blocks) {
+		b := d.blocks[i]
+		for k := range b.find(o) {
+			if b.at(k).DueMillis != 0 {
+				n--
+			}
 		}
 	}
 	return n
 }
 
-// uvarint entries; each: offset as a difference, due time as a difference to the last (zigzag)
+// uvarint messages; each: offset as a difference, due time as a difference to the
+// last (zigzag). The blocks do not show: however they came to be, the bytes are the same.
 func (d *delays) append(b []byte) []byte {
-	b = appendUint(b, uint64(d.len()))
+	b = slices.Grow(b, 10+4*d.live)
+	b = appendUint(b, uint64(d.live))
 	last := Delayed{}
-	for _, e := range d.entries {
-		if e.DueMillis != goneDue {
+	for _, block := range d.blocks {
+		for _, x := range block.entries {
+			if x&maxDue == 0 {
+				continue
+			}
+			e := Delayed{block.first + record.Offset(x>>dueBits), int64(x & maxDue)}
 			b = appendUint(b, uint64(e.Offset-last.Offset))
 			b = appendInt(b, e.DueMillis-last.DueMillis)
 			last = e
@@ -190,10 +412,8 @@ func (d *delays) append(b []byte) []byte {
 
 func (d *delays) restore(r *reader) {
 	*d = delays{}
-	n := r.count(2)
-	d.entries = make([]Delayed, 0, n)
 	last := Delayed{Offset: -1}
-	for i := range n {
+	for i := range r.count(2) {
 		e := Delayed{r.offset(), r.int()}
 		if i > 0 {
 			e.Offset += last.Offset
@@ -203,7 +423,7 @@ func (d *delays) restore(r *reader) {
 			r.fail("delayed messages out of order")
 			return
 		}
-		d.entries, last = append(d.entries, e), e
+		d.add(e.Offset, e.DueMillis)
+		last = e
 	}
-	d.reheap()
 }
