@@ -27,8 +27,9 @@ func queueClient(addr string) tubev1connect.QueueServiceClient {
 }
 
 // createGroups makes queue groups of a topic: base-0, base-1, … A group that is made
-// begins at the start of the topic. All share one topic of dead letters.
-func createGroups(ctx context.Context, kafka, addr, topic, base string, count int) error {
+// begins at the start of the topic. All share one topic of dead letters. change may
+// give other settings.
+func createGroups(ctx context.Context, kafka, addr, topic, base string, count int, change ...func(*tubev1.QueueSettings)) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	dead := base + "-dead"
@@ -36,10 +37,14 @@ func createGroups(ctx context.Context, kafka, addr, topic, base string, count in
 		return err
 	}
 	admin := tubev1connect.NewQueueAdminServiceClient(queueHTTP(), "http://"+addr, connect.WithGRPC())
+	settings := &tubev1.QueueSettings{DeadLetter: &dead, MaxInFlight: new(int32(100_000))}
+	for _, f := range change {
+		f(settings)
+	}
 	for i := range count {
 		req := connect.NewRequest(&tubev1.CreateGroupRequest{
 			Group: fmt.Sprintf("%s-%d", base, i), Topic: topic, From: &tubev1.Position{At: &tubev1.Position_Start{Start: true}},
-			Settings: &tubev1.QueueSettings{DeadLetter: &dead, MaxInFlight: new(int32(100_000))},
+			Settings: settings,
 		})
 		_, err := admin.CreateGroup(ctx, req)
 		// On a busy machine a group may be made and not have begun in time.
