@@ -87,6 +87,7 @@ func runCommand() *cobra.Command {
 	f.StringVar(&e.peers, "peers", "", "queue: the program of bench/peers, to compare with NATS JetStream")
 	f.Int64Var(&e.messages, "messages", 500_000, "queue: how many messages there are to receive")
 	f.Int64Var(&e.delayed, "delayed", 1_000_000, "queue: how many messages are sent with a delay")
+	f.Int64Var(&e.held, "held", 1_000_000, "queue-holes: how many messages are in hand, with as many between them that are done")
 	f.StringVar(&e.pprof, "pprof", "", "folder for CPU and heap profiles of the node, one for each run")
 	f.StringVar(&jsonPath, "json", "", "file to write all figures into")
 	return cmd
@@ -147,8 +148,8 @@ func (e *env) prepare(commandPath string, restart []string) (err error) {
 		return errors.New("--members and --group-size must be at least 1, --heartbeat at least 10ms")
 	case e.crowd < crowdGroupSize*crowdNodes:
 		return fmt.Errorf("--crowd must be at least %d", crowdGroupSize*crowdNodes)
-	case e.messages < 1 || e.delayed < 5:
-		return errors.New("--messages must be at least 1, --delayed at least 5")
+	case e.messages < 1 || e.delayed < 5 || e.held < 1:
+		return errors.New("--messages and --held must be at least 1, --delayed at least 5")
 	case e.fillBytes < mib || e.rate < 1:
 		return errors.New("--fill must be at least 1 MiB, --rate at least 1")
 	}

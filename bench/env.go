@@ -30,6 +30,7 @@ type env struct {
 	peers     string  // the program of bench/peers; empty: no comparison
 	messages  int64   // queue receive: how many there are to receive
 	delayed   int64   // queue: how many are sent with a delay
+	held      int64   // queue-holes: how many are in hand
 	pprof     string  // folder for profiles; empty: none
 	show      *display
 }

@@ -48,6 +48,7 @@ type Load struct {
 	Batch      int    `json:"batch,omitempty"`       // messages in one call
 	Due        int64  `json:"due,omitempty"`         // delayed: how many come due soon
 	SingleAcks bool   `json:"single_acks,omitempty"` // a frame for each acknowledgement
+	Hold       bool   `json:"hold,omitempty"`        // queue-hold: every second message is not acknowledged
 }
 
 // Result is what a load measured, over the counted time alone.
@@ -125,6 +126,8 @@ func (l Load) Run(ctx context.Context, report func(Progress)) (*Result, error) {
 		return m.queueSend(ctx)
 	case KindQueueReceive:
 		return m.queueReceive(ctx)
+	case KindQueueHold:
+		return m.queueHold(ctx)
 	case KindQueueE2E:
 		return m.queueEndToEnd(ctx)
 	case KindQueueDelayed:

@@ -78,7 +78,7 @@ func (m *meter) queueSend(ctx context.Context) (*Result, error) {
 func (m *meter) queueReceive(ctx context.Context) (*Result, error) {
 	runCtx, cancel := context.WithTimeout(ctx, m.load.Duration+flushTimeout)
 	defer cancel()
-	c := m.queueConsumer(runCtx, func(*tubev1.QueueMessage) {})
+	c := m.queueConsumer(runCtx, func([]byte) {})
 	done := make(chan struct{})
 	c.acked = func(n int) {
 		if m.count.Add(int64(n)) >= m.load.Records {
@@ -113,8 +113,8 @@ func (m *meter) queueEndToEnd(ctx context.Context) (*Result, error) {
 	countFrom.Store(1 << 62)
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := m.queueConsumer(runCtx, func(q *tubev1.QueueMessage) {
-		at := int64(binary.BigEndian.Uint64(q.Value))
+	c := m.queueConsumer(runCtx, func(value []byte) {
+		at := int64(binary.BigEndian.Uint64(value))
 		if at >= countFrom.Load() {
 			latency.add(time.Since(origin) - time.Duration(at))
 		}
@@ -165,8 +165,8 @@ func (m *meter) queueDelayed(ctx context.Context) (*Result, error) {
 	runCtx, cancel := context.WithTimeout(ctx, m.load.Duration+2*flushTimeout)
 	defer cancel()
 	late, early := new(histogram), int64(0)
-	c := m.queueConsumer(runCtx, func(q *tubev1.QueueMessage) {
-		d := time.Since(time.UnixMilli(int64(binary.BigEndian.Uint64(q.Value))))
+	c := m.queueConsumer(runCtx, func(value []byte) {
+		d := time.Since(time.UnixMilli(int64(binary.BigEndian.Uint64(value))))
 		if d < 0 {
 			early++
 		}

@@ -32,7 +32,7 @@ type member struct {
 	id         string
 	generation int32
 	inGroup    bool
-	admitted   bool // it is its turn to join
+	admitted   bool                                      // it is its turn to join
 	owned      []kmsg.ConsumerGroupHeartbeatRequestTopic // not told yet
 	request    []byte
 	response   []byte

@@ -27,8 +27,9 @@ func queueClient(addr string) tubev1connect.QueueServiceClient {
 }
 
 // createGroups makes queue groups of a topic: base-0, base-1, … A group that is made
-// begins at the start of the topic. All share one topic of dead letters.
-func createGroups(ctx context.Context, kafka, addr, topic, base string, count int) error {
+// begins at the start of the topic. All share one topic of dead letters. change may
+// give other settings.
+func createGroups(ctx context.Context, kafka, addr, topic, base string, count int, change ...func(*tubev1.QueueSettings)) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	dead := base + "-dead"
@@ -36,10 +37,14 @@ func createGroups(ctx context.Context, kafka, addr, topic, base string, count in
 		return err
 	}
 	admin := tubev1connect.NewQueueAdminServiceClient(queueHTTP(), "http://"+addr, connect.WithGRPC())
+	settings := &tubev1.QueueSettings{DeadLetter: &dead, MaxInFlight: new(int32(100_000))}
+	for _, f := range change {
+		f(settings)
+	}
 	for i := range count {
 		req := connect.NewRequest(&tubev1.CreateGroupRequest{
 			Group: fmt.Sprintf("%s-%d", base, i), Topic: topic, From: &tubev1.Position{At: &tubev1.Position_Start{Start: true}},
-			Settings: &tubev1.QueueSettings{DeadLetter: &dead, MaxInFlight: new(int32(100_000))},
+			Settings: settings,
 		})
 		_, err := admin.CreateGroup(ctx, req)
 		// On a busy machine a group may be made and not have begun in time.
@@ -55,50 +60,51 @@ func createGroups(ctx context.Context, kafka, addr, topic, base string, count in
 }
 
 // queueConsumer is one Consume stream that is always granted window messages. handle
-// is called for each message; what is put into acks goes up, all that has gathered
-// while the frame before was written, or each in a frame of its own.
+// is called for each message; then its lease goes up, with all that have gathered while
+// the frame before was written, or each in a frame of its own.
 type queueConsumer struct {
-	stream *connect.BidiStreamForClient[tubev1.ConsumeRequest, tubev1.ConsumeResponse]
+	stream *connect.BidiStreamForClient[upFrame, downFrame]
 	window int
-	single bool                       // a frame for each acknowledgement
-	handle func(*tubev1.QueueMessage) // from one goroutine
+	single bool               // a frame for each acknowledgement
+	handle func(value []byte) // from one goroutine
 	acked  func(n int)
-	acks   chan string
+	acks   chan [][]byte // of a frame's messages each
 }
 
-func (m *meter) queueConsumer(ctx context.Context, handle func(*tubev1.QueueMessage)) *queueConsumer {
+func (m *meter) queueConsumer(ctx context.Context, handle func(value []byte)) *queueConsumer {
 	const window = 20_000
-	c := &queueConsumer{
-		stream: queueClient(m.load.HTTP).Consume(ctx), window: window, single: m.load.SingleAcks, handle: handle,
-		acked: func(n int) { m.count.Add(int64(n)) }, acks: make(chan string, 2*window),
+	client := connect.NewClient[upFrame, downFrame](queueHTTP(), "http://"+m.load.HTTP+tubev1connect.QueueServiceConsumeProcedure,
+		connect.WithGRPC(), connect.WithCodec(frameCodec{}))
+	return &queueConsumer{
+		stream: client.CallBidiStream(ctx), window: window, single: m.load.SingleAcks, handle: handle,
+		acked: func(n int) { m.count.Add(int64(n)) }, acks: make(chan [][]byte, window),
 	}
-	return c
 }
 
 // run consumes until ctx ends.
 func (c *queueConsumer) run(ctx context.Context, group string) error {
-	err := c.stream.Send(&tubev1.ConsumeRequest{Up: &tubev1.ConsumeRequest_Start{
-		Start: &tubev1.ConsumeStart{Group: group, ConsumerId: "bench", Credit: int32(c.window)}}})
+	err := c.stream.Send(&upFrame{request: &tubev1.ConsumeRequest{Up: &tubev1.ConsumeRequest_Start{
+		Start: &tubev1.ConsumeStart{Group: group, ConsumerId: "bench", Credit: int32(c.window)}}}})
 	if err != nil {
 		return c.ended(ctx, err)
 	}
-	grant := make(chan int32, 1024)
 	written := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
-	go func() { written <- c.write(ctx, grant) }()
+	go func() { written <- c.write(ctx) }()
 	for err == nil {
-		var down *tubev1.ConsumeResponse
+		var down *downFrame
 		if down, err = c.stream.Receive(); err != nil {
 			break
 		}
-		if list := down.GetMessages().GetMessages(); len(list) > 0 {
-			for _, q := range list {
-				c.handle(q)
-				c.acks <- q.LeaseId
+		if len(down.messages) > 0 {
+			leases := make([][]byte, len(down.messages))
+			for i, m := range down.messages {
+				c.handle(m.value)
+				leases[i] = m.lease
 			}
-			grant <- int32(len(list))
+			c.acks <- leases
 		}
-		for _, r := range down.GetResults().GetRequests() {
+		for _, r := range down.response.GetResults().GetRequests() {
 			c.acked(int(r.Succeeded))
 			if len(r.Errors) > 0 {
 				err = fmt.Errorf("acknowledge: %s", r.Errors[0].GetError().GetMessage())
@@ -121,32 +127,33 @@ func (c *queueConsumer) ended(ctx context.Context, err error) error {
 // write sends acknowledgements and credit up. At its end the way up is closed: who
 // waits for what comes down hears of the context's end only then, as HTTP/2's client
 // waits for more to send meanwhile.
-func (c *queueConsumer) write(ctx context.Context, grant <-chan int32) error {
+func (c *queueConsumer) write(ctx context.Context) error {
 	defer c.stream.CloseRequest()
-	most := 1000
-	if c.single {
-		most = 1
-	}
 	var seq uint64
 	for {
-		var m *tubev1.ConsumeRequest
+		var leases [][]byte
 		select {
-		case id := <-c.acks:
-			ids := []string{id}
-			for len(ids) < most && len(c.acks) > 0 {
-				ids = append(ids, <-c.acks)
-			}
-			seq++
-			m = &tubev1.ConsumeRequest{Seq: seq, Up: &tubev1.ConsumeRequest_Acknowledge{Acknowledge: &tubev1.ConsumeLeases{LeaseIds: ids}}}
-		case n := <-grant:
-			for len(grant) > 0 {
-				n += <-grant
-			}
-			m = &tubev1.ConsumeRequest{Up: &tubev1.ConsumeRequest_Credit{Credit: &tubev1.ConsumeCredit{Messages: n}}}
+		case leases = <-c.acks:
 		case <-ctx.Done():
 			return nil
 		}
-		if err := c.stream.Send(m); err != nil {
+		for len(leases) < 1000 && len(c.acks) > 0 {
+			leases = append(leases, <-c.acks...)
+		}
+		credit := int32(len(leases))
+		for len(leases) > 0 {
+			n := len(leases)
+			if c.single {
+				n = 1
+			}
+			seq++
+			if err := c.stream.Send(&upFrame{seq: seq, leases: leases[:n]}); err != nil {
+				return c.ended(ctx, err)
+			}
+			leases = leases[n:]
+		}
+		err := c.stream.Send(&upFrame{request: &tubev1.ConsumeRequest{Up: &tubev1.ConsumeRequest_Credit{Credit: &tubev1.ConsumeCredit{Messages: credit}}}})
+		if err != nil {
 			return c.ended(ctx, err)
 		}
 	}

@@ -44,6 +44,7 @@ var scenarios = []scenario{
 	{"queue-single-ack", "queue: receive 1 KiB, a frame for each acknowledgement", queueReceiveAgainstPeer(kib, true, 2)},
 	{"queue-latency", "queue: send to handler at 1,000/s", queueLatency},
 	{"queue-delayed", "queue: 1,000,000 delayed messages pending", queueDelayed},
+	{"queue-holes", "queue: 1,000,000 messages in hand, with holes between them", queueHoles},
 	{"queue-groups", "queue: 1,000 idle groups on 16 partitions against one", queueGroups},
 	{"crowd", "100,000 group members on seven nodes while records flow", crowd},
 }

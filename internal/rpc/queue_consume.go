@@ -31,7 +31,7 @@ var frameTimeout = 30 * time.Second
 var errSlow = errors.New("the stream was not read for too long; grant less credit, or read on while handling")
 
 // consumer is one stream. Its goroutines: read (the handler's own) takes what comes
-// up, push takes messages from the backend and sends them down, settle has leases
+// up, push sends messages down that takeAll takes from the backend, settle has leases
 // settled and sends the answers, ask sends inquiries. Any of them ends it for all.
 type consumer struct {
 	s      *queueService
@@ -270,8 +270,30 @@ func (c *consumer) settleSame(seq uint64, ids []string, field string, same queue
 	return c.settling.add(c.ctx, &settleFrame{seq: seq, ids: ids, set: repeat(same, len(ids))})
 }
 
-// push hands messages out as long as there is credit.
+// push sends messages down as long as there is credit: while one frame is written,
+// the next one is taken.
 func (c *consumer) push(ctx context.Context) error {
+	taken := make(chan []queue.Delivery)
+	var taking error
+	go func() {
+		defer close(taken)
+		taking = c.takeAll(ctx, taken)
+	}()
+	var failed error
+	for got := range taken {
+		if failed == nil {
+			if failed = c.sendFrame(&downFrame{messages: got}); failed != nil {
+				c.cancel(failed)
+			}
+		}
+		c.s.budget.release(sizeOf(got))
+	}
+	return cmp.Or(failed, taking)
+}
+
+// takeAll takes messages until ctx ends. What it has taken then is sent all the same,
+// unless the stream ends altogether.
+func (c *consumer) takeAll(ctx context.Context, taken chan<- []queue.Delivery) error {
 	for {
 		n, err := c.credits.wait(ctx)
 		if err == nil {
@@ -294,17 +316,9 @@ func (c *consumer) push(ctx context.Context) error {
 			continue
 		}
 		c.credits.use(len(got))
-		if err := c.sendMessages(got); err != nil {
-			return err
-		}
+		c.s.budget.charge(sizeOf(got))
+		taken <- got
 	}
-}
-
-func (c *consumer) sendMessages(got []queue.Delivery) error {
-	n := sizeOf(got)
-	c.s.budget.charge(n)
-	defer c.s.budget.release(n)
-	return c.sendFrame(&downFrame{messages: got})
 }
 
 // settle has what came up settled, all that is there at a time, until no more comes.
