@@ -76,6 +76,17 @@ func (b *Broker) QueueReceive(ctx context.Context, id queue.GroupID, topic recor
 	}
 }
 
+// QueueHolding is what a session holds of a group from this node.
+func (b *Broker) QueueHolding(id queue.GroupID, topic record.TopicID, session string) queue.Holding {
+	g := b.queues.group(topic, id)
+	if g == nil {
+		return queue.Holding{}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.hands.Holding(session)
+}
+
 // receive goes once round the partitions.
 func (g *queueGroup) receive(ctx context.Context, r *queue.Receiving) (out []queue.Delivery, more bool, err error) {
 	g.mu.Lock()

@@ -28,9 +28,9 @@ type Node interface {
 	// Send stores messages in one partition. One answer for each; none if there is an error.
 	Send(ctx context.Context, to record.TopicPartition, messages []queue.Outgoing) ([]queue.Sent, error)
 	// Receive takes messages from all partitions of the group's topic that the node
-	// leads. The call that is told to stop, by StopReceiving with its token, returns
-	// what it has.
-	Receive(ctx context.Context, group *meta.QueueGroup, r queue.Receiving, token uint64) ([]queue.Delivery, error)
+	// leads, and tells what the member's session holds from there then. The call that is
+	// told to stop, by StopReceiving with its token, returns what it has.
+	Receive(ctx context.Context, group *meta.QueueGroup, r queue.Receiving, token uint64) ([]queue.Delivery, queue.Holding, error)
 	StopReceiving(ctx context.Context, token uint64)
 	// Settle says what becomes of leases of one partition: an error or nil for each.
 	Settle(ctx context.Context, group *meta.QueueGroup, of record.TopicPartition, s []queue.Settlement) ([]error, error)
@@ -55,11 +55,12 @@ type Courier struct {
 	cfg   Config
 	turn  atomic.Uint64 // spreads what may go anywhere
 	token atomic.Uint64
+	hands *hands
 }
 
 // New makes a courier.
 func New(cfg Config) *Courier {
-	c := &Courier{cfg: cfg}
+	c := &Courier{cfg: cfg, hands: newHands()}
 	// Tokens of different nodes, and of the same one before it restarted, differ.
 	c.token.Store(uint64(cfg.Self)<<48 ^ uint64(time.Now().UnixNano())<<8>>8)
 	return c
@@ -201,6 +202,7 @@ func (c *Courier) Settle(ctx context.Context, group string, s []queue.Settlement
 
 // SessionGone tells all nodes that a consumer's stream is gone.
 func (c *Courier) SessionGone(session string) {
+	c.hands.gone(session)
 	ctx, cancel := context.WithTimeout(context.Background(), round)
 	defer cancel()
 	var wg sync.WaitGroup

@@ -137,7 +137,7 @@ func (f *fakeNode) Send(_ context.Context, to record.TopicPartition, m []queue.O
 	return out, nil
 }
 
-func (f *fakeNode) Receive(ctx context.Context, _ *meta.QueueGroup, r queue.Receiving, token uint64) ([]queue.Delivery, error) {
+func (f *fakeNode) Receive(ctx context.Context, _ *meta.QueueGroup, r queue.Receiving, token uint64) ([]queue.Delivery, queue.Holding, error) {
 	until := time.After(r.Wait)
 	f.mu.Lock()
 	stop := make(chan struct{})
@@ -150,16 +150,16 @@ func (f *fakeNode) Receive(ctx context.Context, _ *meta.QueueGroup, r queue.Rece
 		f.stock = f.stock[n:]
 		f.mu.Unlock()
 		if n > 0 || r.Wait == 0 {
-			return got, nil
+			return got, queue.Holding{}, nil
 		}
 		select {
 		case <-arrived:
 		case <-until:
-			return nil, nil
+			return nil, queue.Holding{}, nil
 		case <-stop:
-			return nil, nil
+			return nil, queue.Holding{}, nil
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, queue.Holding{}, ctx.Err()
 		}
 	}
 }

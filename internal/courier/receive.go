@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tube-mq/tube/internal/meta"
@@ -43,16 +44,24 @@ func (c *Courier) Receive(ctx context.Context, r queue.Receiving) ([]queue.Deliv
 
 func (c *Courier) takeOrWait(ctx context.Context, g *meta.QueueGroup, r queue.Receiving, by map[record.NodeID][]record.Partition, wait time.Duration) ([]queue.Delivery, error) {
 	ids := c.inTurn(by)
+	if len(ids) > 1 {
+		if at := c.bound(ctx, g, r, ids); at >= 0 {
+			ids, wait = []record.NodeID{at}, min(wait, aloneRound)
+		}
+	}
 	if len(ids) == 1 { // the usual case: nobody else to wait for
 		n, err := c.cfg.Node(ids[0])
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", queue.ErrUnavailable, err)
 		}
 		r.Wait = max(0, min(wait, round))
-		return c.receive(ctx, n, g, r)
+		if id := ids[0]; len(by) > 1 {
+			return c.receive(ctx, n, id, g, r)
+		}
+		return c.receive(ctx, n, nobodyElse, g, r)
 	}
 	got, err := c.take(ctx, g, r, ids)
-	if len(got) > 0 || wait <= 0 {
+	if len(got) > 0 || wait <= 0 || c.hands.bound(g.ID, r.Member.Session, ids) >= 0 {
 		return got, err
 	}
 	r.Wait = min(wait, round)
@@ -60,6 +69,57 @@ func (c *Courier) takeOrWait(ctx context.Context, g *meta.QueueGroup, r queue.Re
 		return c.awaitTrusting(ctx, g, r, ids)
 	}
 	return c.await(ctx, g, r, ids, r.Max)
+}
+
+// aloneRound is how long the node of a message that is alone, or to be alone, in the
+// consumer's hand is waited for before it is looked anew what the consumer holds where.
+const aloneRound = 100 * time.Millisecond
+
+// bound is the node that alone may give the session anything now, which is looked up
+// anew; −1: any may.
+func (c *Courier) bound(ctx context.Context, g *meta.QueueGroup, r queue.Receiving, ids []record.NodeID) record.NodeID {
+	if c.hands.bound(g.ID, r.Member.Session, ids) < 0 {
+		return -1
+	}
+	r.Max, r.Wait = 0, 0
+	for _, id := range ids {
+		if n, err := c.cfg.Node(id); err == nil {
+			_, _ = c.receiveFrom(ctx, n, id, g, r, 0) // who does not answer holds what it did
+		}
+	}
+	return c.hands.bound(g.ID, r.Member.Session, ids)
+}
+
+// nobodyElse stands for a node beside which there is none that a session may hold
+// something from.
+const nobodyElse record.NodeID = -1
+
+// receiveFrom has a node take messages, knowing what the session holds from others.
+func (c *Courier) receiveFrom(ctx context.Context, n Node, id record.NodeID, g *meta.QueueGroup, r queue.Receiving, token uint64) ([]queue.Delivery, error) {
+	if id != nobodyElse {
+		r.Held = c.hands.elsewhere(g.ID, r.Member.Session, id)
+	}
+	got, holding, err := n.Receive(ctx, g, r, token)
+	if t := c.cfg.Image().Topics[g.Topic]; t != nil {
+		for i := range got {
+			got[i].Topic = t.Name // nodes leave it to who asks
+		}
+	}
+	if err == nil && id != nobodyElse {
+		c.hands.told(g.ID, r.Member.Session, id, holding)
+	}
+	return got, err
+}
+
+// alone picks the message that is to be alone in the consumer's hand, if there is one
+// among those that several nodes gave at once, and releases the others.
+func (c *Courier) alone(group string, got []queue.Delivery) []queue.Delivery {
+	i := slices.IndexFunc(got, func(d queue.Delivery) bool { return d.Alone })
+	if i < 0 || len(got) == 1 {
+		return got
+	}
+	c.release(group, slices.Concat(got[:i], got[i+1:]))
+	return got[i : i+1]
 }
 
 // trustRound is how long one node is waited for before the others are looked at.
@@ -77,7 +137,7 @@ func (c *Courier) awaitTrusting(ctx context.Context, g *meta.QueueGroup, r queue
 		return nil, fmt.Errorf("%w: %w", queue.ErrUnavailable, err)
 	}
 	r.Wait = min(r.Wait, trustRound)
-	return c.receive(ctx, n, g, r)
+	return c.receive(ctx, n, ids[0], g, r)
 }
 
 // take asks one node after the other for what is there.
@@ -89,7 +149,7 @@ func (c *Courier) take(ctx context.Context, g *meta.QueueGroup, r queue.Receivin
 			err = fmt.Errorf("%w: %w", queue.ErrUnavailable, nerr)
 			continue
 		}
-		more, rerr := n.Receive(ctx, g, r, 0)
+		more, rerr := c.receiveFrom(ctx, n, id, g, r, 0)
 		if rerr != nil {
 			err = rerr
 			continue
@@ -99,7 +159,7 @@ func (c *Courier) take(ctx context.Context, g *meta.QueueGroup, r queue.Receivin
 		for i := range more {
 			r.MaxBytes -= size(&more[i])
 		}
-		if r.Max <= 0 || r.MaxBytes <= 0 {
+		if r.Max <= 0 || r.MaxBytes <= 0 || len(more) > 0 && more[0].Alone {
 			break
 		}
 	}
@@ -134,7 +194,7 @@ func (c *Courier) await(ctx context.Context, g *meta.QueueGroup, r queue.Receivi
 		nodes[i], tokens[i] = n, c.token.Add(1)
 		asked++
 		go func() {
-			got, err := n.Receive(working, g, r, tokens[i])
+			got, err := c.receiveFrom(working, n, id, g, r, tokens[i])
 			answers <- answer{got, err}
 		}()
 	}
@@ -172,6 +232,7 @@ func (c *Courier) await(ctx context.Context, g *meta.QueueGroup, r queue.Receivi
 		c.release(g.Name, got)
 		return nil, ctx.Err()
 	}
+	got = c.alone(g.Name, got)
 	if len(got) > most {
 		c.release(g.Name, got[most:])
 		got = got[:most]
@@ -183,12 +244,12 @@ func (c *Courier) await(ctx context.Context, g *meta.QueueGroup, r queue.Receivi
 }
 
 // receive is a single node's Receive, ended without losing what it gives.
-func (c *Courier) receive(ctx context.Context, n Node, g *meta.QueueGroup, r queue.Receiving) ([]queue.Delivery, error) {
+func (c *Courier) receive(ctx context.Context, n Node, id record.NodeID, g *meta.QueueGroup, r queue.Receiving) ([]queue.Delivery, error) {
 	token := c.token.Add(1)
 	working, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Wait+round)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { n.StopReceiving(working, token) })()
-	got, err := n.Receive(working, g, r, token)
+	got, err := c.receiveFrom(working, n, id, g, r, token)
 	if ctx.Err() != nil {
 		c.release(g.Name, got)
 		return nil, ctx.Err()

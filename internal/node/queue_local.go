@@ -97,7 +97,15 @@ func (l *localQueues) Send(ctx context.Context, to record.TopicPartition, ms []q
 }
 
 // Receive implements courier.Node.
-func (l *localQueues) Receive(ctx context.Context, g *meta.QueueGroup, r queue.Receiving, token uint64) ([]queue.Delivery, error) {
+func (l *localQueues) Receive(ctx context.Context, g *meta.QueueGroup, r queue.Receiving, token uint64) ([]queue.Delivery, queue.Holding, error) {
+	if r.Max == 0 {
+		return nil, l.broker.QueueHolding(g.ID, g.Topic, r.Member.Session), nil
+	}
+	got, err := l.receive(ctx, g, r, token)
+	return got, l.broker.QueueHolding(g.ID, g.Topic, r.Member.Session), err
+}
+
+func (l *localQueues) receive(ctx context.Context, g *meta.QueueGroup, r queue.Receiving, token uint64) ([]queue.Delivery, error) {
 	if token != 0 && r.Wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)

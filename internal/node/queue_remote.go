@@ -39,15 +39,17 @@ func (r remoteQueues) Send(ctx context.Context, to record.TopicPartition, ms []q
 }
 
 // Receive implements courier.Node. A lease that was given and not heard of runs out.
-func (r remoteQueues) Receive(ctx context.Context, g *meta.QueueGroup, in queue.Receiving, token uint64) ([]queue.Delivery, error) {
+func (r remoteQueues) Receive(ctx context.Context, g *meta.QueueGroup, in queue.Receiving, token uint64) ([]queue.Delivery, queue.Holding, error) {
 	resp, err := r.client.QueueReceive(ctx, connect.NewRequest(&peerv1.QueueReceiveRequest{
 		Group: uint64(g.ID), Topic: g.Topic[:], Member: memberToPB(in.Member), Max: int32(in.Max), MaxBytes: int64(in.MaxBytes),
-		WaitMillis: in.Wait.Milliseconds(), Token: token,
+		WaitMillis: in.Wait.Milliseconds(), Token: token, Held: int32(in.Held),
 	}))
 	if err != nil {
-		return nil, fmt.Errorf("%w: asking node %d: %w", queue.ErrUnavailable, r.node, err)
+		return nil, queue.Holding{}, fmt.Errorf("%w: asking node %d: %w", queue.ErrUnavailable, r.node, err)
 	}
-	return deliveriesFromPB("", resp.Msg.GetDeliveries()), failureFromPB(resp.Msg.GetFailure())
+	h := resp.Msg.GetHolding()
+	held := queue.Holding{Leases: int(h.GetLeases()), Alone: h.GetAlone(), Emptied: h.GetEmptied()}
+	return deliveriesFromPB("", resp.Msg.GetDeliveries()), held, failureFromPB(resp.Msg.GetFailure())
 }
 
 // StopReceiving implements courier.Node.

@@ -49,11 +49,12 @@ func (s queueService) QueueReceive(ctx context.Context, req *connect.Request[pee
 	if g == nil {
 		return connect.NewResponse(&peerv1.QueueReceiveResponse{Failure: failureToPB(queue.ErrUnavailable)}), nil
 	}
-	got, err := s.local.Receive(ctx, g, queue.Receiving{
+	got, held, err := s.local.Receive(ctx, g, queue.Receiving{
 		Group: g.Name, Member: memberFromPB(m.GetMember()), Max: int(m.GetMax()), MaxBytes: int(m.GetMaxBytes()),
-		Wait: time.Duration(m.GetWaitMillis()) * time.Millisecond,
+		Wait: time.Duration(m.GetWaitMillis()) * time.Millisecond, Held: int(m.GetHeld()),
 	}, m.GetToken())
-	return connect.NewResponse(&peerv1.QueueReceiveResponse{Failure: failureToPB(err), Deliveries: deliveriesToPB(got)}), nil
+	return connect.NewResponse(&peerv1.QueueReceiveResponse{Failure: failureToPB(err), Deliveries: deliveriesToPB(got),
+		Holding: &peerv1.QueueHolding{Leases: int32(held.Leases), Alone: held.Alone, Emptied: held.Emptied}}), nil
 }
 
 // QueueStop implements peerv1connect.QueuePeerServiceHandler.

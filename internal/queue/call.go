@@ -51,10 +51,20 @@ type Sent struct {
 type Receiving struct {
 	Group    string
 	Member   Member
-	Max      int           // messages; 1 to 10,000
+	Max      int           // messages; 1 to 10,000. Between nodes 0 asks for the Holding only
 	MaxBytes int           // of keys, values and headers; the first message is given whatever its size
 	Wait     time.Duration // for the first one; 0: do not wait
 	Held     int           // leases of the group that the member holds from other nodes
+}
+
+// Holding is what a session has of a group from one node.
+type Holding struct {
+	Leases int
+	// Alone: one of them is to be alone in its hand (see Delivery.Alone).
+	Alone bool
+	// Emptied: the node has a message that is to be alone in the session's hand, and
+	// gives it nothing until it holds nothing, from other nodes neither.
+	Emptied bool
 }
 
 // TopicMessages are messages to be sent to one topic.

@@ -104,6 +104,15 @@ func (h *Hands) forget(session string, x *hand) {
 // Has says whether a session is known.
 func (h *Hands) Has(session string) bool { return h.bySession[session] != nil }
 
+// Holding is what a session holds here.
+func (h *Hands) Holding(session string) Holding {
+	x := h.bySession[session]
+	if x == nil {
+		return Holding{}
+	}
+	return Holding{Leases: x.count, Alone: x.exclusive, Emptied: h.draining == x && !h.drainFor.suspects.empty()}
+}
+
 // Gone forgets a session that holds nothing.
 func (h *Hands) Gone(session string) {
 	if x := h.bySession[session]; x != nil && x.count == 0 {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,9 @@ func (c *trio) consume(t *testing.T, start *tubev1.ConsumeStart, options ...conn
 	s := &tap{t: t}
 	client := h2c()
 	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-		s.conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+		if conn, err = (&net.Dialer{}).DialContext(ctx, network, addr); err == nil {
+			s.conn = &freezable{Conn: conn}
+		}
 		return s.conn, err
 	}
 	s.BidiStreamForClient = tubev1connect.NewQueueServiceClient(client, c.url, options...).Consume(ctx)
@@ -229,6 +232,47 @@ func TestAClientThatVanishesIsGone(t *testing.T) {
 	}
 }
 
+// A client whose machine is gone closes nothing: it is noticed all the same.
+func TestAClientThatFreezesIsGone(t *testing.T) {
+	after, timeout := pingAfter, pingTimeout
+	pingAfter, pingTimeout = 100*time.Millisecond, 200*time.Millisecond
+	defer func() { pingAfter, pingTimeout = after, timeout }()
+	c := queueTrio(t)
+	c.queues.put(1)
+	s := c.consume(t, &tubev1.ConsumeStart{Group: "billing", Credit: 10})
+	s.down()
+	s.down()
+	s.conn.(*freezable).frozen.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	if !c.queues.await(ctx, func() bool { return c.queues.closed == 1 }) {
+		t.Fatal("it is there still")
+	}
+}
+
+// freezable is a connection that can fall silent: nothing comes, nothing goes, nobody
+// hears of it.
+type freezable struct {
+	net.Conn
+	frozen atomic.Bool
+}
+
+func (f *freezable) Read(b []byte) (int, error) {
+	for {
+		n, err := f.Conn.Read(b)
+		if !f.frozen.Load() || err != nil {
+			return n, err
+		}
+	}
+}
+
+func (f *freezable) Write(b []byte) (int, error) {
+	if f.frozen.Load() {
+		return len(b), nil
+	}
+	return f.Conn.Write(b)
+}
+
 func TestAbsurdFramesEndTheStream(t *testing.T) {
 	c := queueTrio(t)
 	start := &tubev1.ConsumeRequest{Up: &tubev1.ConsumeRequest_Start{Start: &tubev1.ConsumeStart{Group: "billing", Credit: 10}}}
@@ -314,6 +358,11 @@ func TestAClientThatNeverReadsLosesItsStream(t *testing.T) {
 	if !c.queues.await(ctx, func() bool { return c.queues.closed == 1 }) {
 		t.Fatal("it is there still")
 	}
+	c.queues.do(func() {
+		if n := len(c.queues.there); n < 100 {
+			t.Errorf("%d MiB of 50 were taken for a client that reads nothing", (200-n)/4)
+		}
+	})
 	s.vanish()
 }
 

@@ -114,7 +114,11 @@ func (f *fakeQueues) Receive(ctx context.Context, r queue.Receiving) ([]queue.De
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := min(r.Max, len(f.there))
+	n, bytes := 0, 0
+	for n < min(r.Max, len(f.there)) && (n == 0 || bytes+len(f.there[n].Value) <= r.MaxBytes) {
+		bytes += len(f.there[n].Value)
+		n++
+	}
 	out := f.there[:n]
 	f.there = f.there[n:]
 	return out, nil

@@ -36,6 +36,13 @@ const (
 	profileTimeout = 10 * time.Minute
 )
 
+// A client that sends nothing for pingAfter is asked whether it is there; without an
+// answer within pingTimeout its connection is closed, and what it holds goes to others.
+var (
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
+)
+
 // Config says what the door serves. All but Pprof and Queues must be set.
 type Config struct {
 	Self    Self
@@ -75,7 +82,7 @@ func New(cfg Config) *Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		Protocols:         protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 250, SendPingTimeout: 30 * time.Second},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 250, SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		ErrorLog:          slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	return s
