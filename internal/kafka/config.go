@@ -15,6 +15,9 @@ type Config struct {
 	Logger *slog.Logger // slog.Default()
 	// DataDir is the folder that DescribeLogDirs names.
 	DataDir string
+	// DiskBytes tells the size of the disk that DataDir is on and what of it may
+	// still be written; nil or an error: not known.
+	DiskBytes func() (total, usable int64, err error)
 	// AutoCreateTopics lets Metadata create a topic that a client names.
 	AutoCreateTopics bool
 

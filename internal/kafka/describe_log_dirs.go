@@ -17,6 +17,7 @@ func (d *Door) describeLogDirs(_ context.Context, _ *client, r kmsg.Request) kms
 	im := d.image()
 	dir := kmsg.NewDescribeLogDirsResponseDir()
 	dir.Dir = d.cfg.DataDir
+	d.addDisk(&dir)
 	add := func(t *meta.Topic, partitions []int32) {
 		rt := kmsg.NewDescribeLogDirsResponseDirTopic()
 		rt.Topic = t.Name
@@ -46,6 +47,17 @@ func (d *Door) describeLogDirs(_ context.Context, _ *client, r kmsg.Request) kms
 	}
 	resp.Dirs = append(resp.Dirs, dir)
 	return resp
+}
+
+// addDisk tells how large the disk is (KIP-827); −1, not known, stays where it
+// cannot be told.
+func (d *Door) addDisk(dir *kmsg.DescribeLogDirsResponseDir) {
+	if d.cfg.DiskBytes == nil {
+		return
+	}
+	if total, usable, err := d.cfg.DiskBytes(); err == nil {
+		dir.TotalBytes, dir.UsableBytes = total, usable
+	}
 }
 
 func everyPartition(t *meta.Topic) []int32 {

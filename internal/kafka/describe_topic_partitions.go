@@ -86,5 +86,7 @@ func (d *Door) describedPartition(t *meta.Topic, n record.Partition, up map[int3
 	p := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 	p.Partition, p.ErrorCode, p.LeaderID, p.LeaderEpoch = int32(n), at.code, at.leader, at.epoch
 	p.Replicas, p.ISR, p.OfflineReplicas = at.replicas, at.isr, at.offline
+	// The protocol lets them be null, but Kafka's admin client fails on that.
+	p.EligibleLeaderReplicas, p.LastKnownELR = []int32{}, []int32{}
 	return p
 }

@@ -22,6 +22,9 @@ func TestDescribeTopicPartitionsGoesPageByPage(t *testing.T) {
 			n := int32(0)
 			for _, rt := range r.Topics {
 				for _, p := range rt.Partitions {
+					if p.EligibleLeaderReplicas == nil || p.LastKnownELR == nil {
+						t.Fatal("a list of replicas is null: Kafka's admin client fails on that")
+					}
 					got += fmt.Sprintf("%s%d/%d ", *rt.Topic, p.Partition, p.LeaderID)
 					n++
 				}

@@ -51,6 +51,9 @@ func (d *Door) metadata(ctx context.Context, _ *client, r kmsg.Request) kmsg.Res
 		if t == nil {
 			m := kmsg.NewMetadataResponseTopic()
 			m.Topic, m.TopicID, m.ErrorCode = rt.Topic, rt.TopicID, code.Code
+			if byID(rt) {
+				m.Topic = nil
+			}
 			if m.Topic == nil && req.Version < 12 {
 				m.Topic = new(string)
 			}
@@ -62,9 +65,9 @@ func (d *Door) metadata(ctx context.Context, _ *client, r kmsg.Request) kmsg.Res
 	return resp
 }
 
-// metadataTopic finds what a request names by name or, without one, by id.
+// metadataTopic finds what a request names by id or, without one, by name.
 func metadataTopic(im *meta.Image, rt *kmsg.MetadataRequestTopic, refused map[string]*kerr.Error) (*meta.Topic, *kerr.Error) {
-	if rt.Topic == nil {
+	if byID(rt) {
 		if t := im.Topics[record.TopicID(rt.TopicID)]; t != nil {
 			return t, nil
 		}
@@ -81,6 +84,10 @@ func metadataTopic(im *meta.Image, rt *kmsg.MetadataRequestTopic, refused map[st
 	}
 	return nil, kerr.UnknownTopicOrPartition
 }
+
+// byID reports whether a request names a topic by its id. An id counts first: Kafka's
+// own client sends an empty name beside it, not none.
+func byID(rt *kmsg.MetadataRequestTopic) bool { return rt.Topic == nil || rt.TopicID != [16]byte{} }
 
 func (d *Door) topicMetadata(t *meta.Topic, up map[int32]bool, operations bool) kmsg.MetadataResponseTopic {
 	m := kmsg.NewMetadataResponseTopic()
@@ -113,7 +120,7 @@ func (d *Door) createMissing(ctx context.Context, req *kmsg.MetadataRequest) map
 	created := 0
 	for i := range req.Topics {
 		name := req.Topics[i].Topic
-		if name == nil || im.Topic(*name) != nil || refused[*name] != nil || meta.CheckTopicName(*name) != nil {
+		if byID(&req.Topics[i]) || im.Topic(*name) != nil || refused[*name] != nil || meta.CheckTopicName(*name) != nil {
 			continue
 		}
 		if created++; created > maxAutoCreate {

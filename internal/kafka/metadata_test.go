@@ -77,6 +77,25 @@ func TestMetadataFindsTopicsByID(t *testing.T) {
 	}
 }
 
+// Kafka's own client puts an empty name, not none, beside the id.
+func TestMetadataFindsTopicsByIDBesideAnEmptyName(t *testing.T) {
+	cl := newFakeCluster()
+	d := newTestDoor(t, cl, Config{AutoCreateTopics: true})
+	topic, nowhere := cl.addTopic("t", 1), record.NewTopicID()
+	for v := int16(10); v <= 13; v++ {
+		req := metadataReq("", "")
+		req.AllowAutoTopicCreation = true
+		req.Topics[0].TopicID, req.Topics[1].TopicID = topic.ID, nowhere
+		r := askDoor[*kmsg.MetadataResponse](t, d, newClient(d), v, req)
+		if r.Topics[0].ErrorCode != 0 || *r.Topics[0].Topic != "t" || len(r.Topics[0].Partitions) != 1 {
+			t.Errorf("v%d: %+v", v, r.Topics[0])
+		}
+		if got := r.Topics[1]; got.ErrorCode != kerr.UnknownTopicID.Code || got.TopicID != nowhere || v >= 12 && got.Topic != nil {
+			t.Errorf("v%d: %+v", v, got)
+		}
+	}
+}
+
 func TestMetadataCreatesTopics(t *testing.T) {
 	for _, c := range []struct {
 		name         string

@@ -456,11 +456,20 @@ func (n *Node) settled(ctx context.Context, index record.Index) {
 	}
 }
 
+// diskBytes tells the size of the disk that the data is on and what is left of it.
+func (n *Node) diskBytes() (total, usable int64, err error) {
+	if total, err = vfs.TotalBytes(n.fs, n.cfg.Data); err != nil {
+		return 0, 0, err
+	}
+	usable, err = vfs.FreeBytes(n.fs, n.cfg.Data)
+	return total, usable, err
+}
+
 func (n *Node) openKafka() error {
 	n.watchMetrics()
 	counted := n.metrics.Kafka()
 	door, err := kafka.New(kafka.Config{
-		Node: n.id().Node, Logger: n.logger, AutoCreateTopics: n.cfg.AutoCreateTopics, DataDir: n.cfg.Data,
+		Node: n.id().Node, Logger: n.logger, AutoCreateTopics: n.cfg.AutoCreateTopics, DataDir: n.cfg.Data, DiskBytes: n.diskBytes,
 		MaxConnections: n.cfg.MaxConnections, MaxConnectionsPerAddress: n.cfg.MaxConnectionsPerAddress,
 		MaxFrameBytes: int(n.cfg.MaxFrameBytes), RequestMemoryBytes: n.cfg.RequestMemoryBytes,
 		ReadTimeout: n.cfg.ReadTimeout, WriteTimeout: n.cfg.WriteTimeout, IdleTimeout: n.cfg.IdleTimeout,

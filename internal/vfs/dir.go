@@ -15,6 +15,15 @@ func FreeBytes(fsys FS, path string) (int64, error) {
 	return 0, errors.ErrUnsupported
 }
 
+// TotalBytes tells how large the file system is that holds path, used or not;
+// errors.ErrUnsupported if it cannot tell.
+func TotalBytes(fsys FS, path string) (int64, error) {
+	if f, ok := fsys.(Volume); ok {
+		return f.TotalBytes(path)
+	}
+	return 0, errors.ErrUnsupported
+}
+
 // Lock is a held folder; Close lets go of it.
 type Lock io.Closer
 

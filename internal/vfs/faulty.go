@@ -155,6 +155,9 @@ func (f *Faulty) SyncDir(path string) error {
 // FreeBytes asks the wrapped file system.
 func (f *Faulty) FreeBytes(path string) (int64, error) { return FreeBytes(f.inner, path) }
 
+// TotalBytes asks the wrapped file system.
+func (f *Faulty) TotalBytes(path string) (int64, error) { return TotalBytes(f.inner, path) }
+
 // LockDir asks the wrapped file system.
 func (f *Faulty) LockDir(path string) (Lock, error) { return LockDir(f.inner, path) }
 

@@ -112,6 +112,15 @@ func (OS) FreeBytes(path string) (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
+// TotalBytes implements the query of the function TotalBytes.
+func (OS) TotalBytes(path string) (int64, error) {
+	var st unix.Statfs_t
+	if err := retry(func() error { return unix.Statfs(path, &st) }); err != nil {
+		return 0, &fs.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	return int64(st.Blocks) * st.Bsize, nil
+}
+
 // lockName is the file in a locked folder that names the process which holds it.
 const lockName = "LOCK"
 

@@ -42,8 +42,12 @@ func TestFileSystemsAgree(t *testing.T) {
 			if _, err := fsys.Open(dir+"/none", Mode{Write: true}); !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
 			}
-			if _, err := FreeBytes(fsys, dir); err != nil {
+			free, err := FreeBytes(fsys, dir)
+			if err != nil {
 				t.Fatal(err)
+			}
+			if total, err := TotalBytes(fsys, dir); !errors.Is(err, errors.ErrUnsupported) && (err != nil || total < free) {
+				t.Fatalf("the disk is of %d bytes, %d of them free: %v", total, free, err)
 			}
 		})
 	}

@@ -98,6 +98,9 @@ func (t *Timed) Stat(path string) (Info, error) { return t.inner.Stat(path) }
 // FreeBytes asks the wrapped file system.
 func (t *Timed) FreeBytes(path string) (int64, error) { return FreeBytes(t.inner, path) }
 
+// TotalBytes asks the wrapped file system.
+func (t *Timed) TotalBytes(path string) (int64, error) { return TotalBytes(t.inner, path) }
+
 // LockDir asks the wrapped file system.
 func (t *Timed) LockDir(path string) (Lock, error) { return LockDir(t.inner, path) }
 

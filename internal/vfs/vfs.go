@@ -76,6 +76,12 @@ type Space interface {
 	FreeBytes(path string) (int64, error)
 }
 
+// Volume is a file system that can tell how large it is.
+type Volume interface {
+	// TotalBytes is the size of the disk that holds path, used or not.
+	TotalBytes(path string) (int64, error)
+}
+
 // Info is what Stat tells.
 type Info struct {
 	SizeBytes int64
