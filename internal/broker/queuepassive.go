@@ -140,6 +140,6 @@ func Applied(e replica.Entry, result any) (ops []queue.Op, base record.Offset, s
 	if kind, _ := parseCommand(e.Data); kind != commandQueue {
 		return nil, -1, false
 	}
-	_, ops, err := queue.ParseCommand(e.Data[commandBytes:])
-	return ops, -1, err == nil
+	_, ops, _ = queue.ParseCommand(e.Data[commandBytes:]) // it was applied
+	return ops, -1, false
 }
