@@ -44,6 +44,9 @@ type Config struct {
 	// measured from New.
 	Elapsed func() time.Duration
 
+	// AfterFunc calls f once d has passed, from any goroutine: time.AfterFunc.
+	AfterFunc func(d time.Duration, f func()) Timer
+
 	// Passive: nothing is done in the background, for simulation; see passive.go.
 	Passive bool
 	// OnFail is told once when a write or fsync failed: the node must stop.
@@ -75,9 +78,18 @@ func (c *Config) setDefaults() {
 		started := time.Now()
 		c.Elapsed = func() time.Duration { return time.Since(started) }
 	}
+	if c.AfterFunc == nil {
+		c.AfterFunc = func(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
+	}
 	if c.OnFail == nil {
 		c.OnFail = func(err error) { panic(err) }
 	}
+}
+
+// Timer is what Config.AfterFunc returns, with the methods of time.Timer.
+type Timer interface {
+	Stop() bool
+	Reset(d time.Duration) bool
 }
 
 const (

@@ -25,19 +25,20 @@ type letters struct {
 	wrote chan struct{}
 }
 
-func (l *letters) Write(_ context.Context, d queue.DeadLetter) error {
+func (l *letters) Write(_ context.Context, d queue.DeadLetter, done func(error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fails > 0 {
 		l.fails--
-		return errors.New("no leader")
+		done(errors.New("no leader"))
+		return
 	}
 	l.got = append(l.got, d)
 	select {
 	case l.wrote <- struct{}{}:
 	default:
 	}
-	return nil
+	done(nil)
 }
 
 func TestFailedTooOftenIsADeadLetterFirstAndThenDone(t *testing.T) {

@@ -223,9 +223,14 @@ func (p *Partition) QueuePurge(ctx context.Context, id queue.GroupID) error {
 // tellDesks commits an op and has the group's desks here hear of it.
 func (p *Partition) tellDesks(ctx context.Context, g *queueGroup, op queue.Op) error {
 	answer := make(committing, 1)
+	p.tellDesksThen(g, op, func(err error) { answer <- err })
+	return answer.wait(ctx)
+}
+
+func (p *Partition) tellDesksThen(g *queueGroup, op queue.Op, then func(error)) {
 	p.queue.submit(errand{ops: []queue.Op{op}, then: func(err error) {
 		if err != nil {
-			answer <- err
+			then(err)
 			return
 		}
 		g.post(func() {
@@ -236,10 +241,9 @@ func (p *Partition) tellDesks(ctx context.Context, g *queueGroup, op queue.Op) e
 				}
 			}
 			g.wakeAll()
-			answer <- nil
+			then(nil)
 		})
 	}})
-	return answer.wait(ctx)
 }
 
 // QueueRetry makes a message that failed or is parked one that never failed, so that

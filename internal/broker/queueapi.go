@@ -29,9 +29,10 @@ type QueueHooks struct {
 
 // DeadLetters writes dead letters to their topics.
 type DeadLetters interface {
-	// Write returns once the dead letter is committed. It is called again, with the
-	// same message id, when it is not known whether it was.
-	Write(ctx context.Context, d queue.DeadLetter) error
+	// Write calls done, before it returns or later, once the dead letter is committed,
+	// or with an error. It is called again, with the same message id, when it is not
+	// known whether it was. It may block.
+	Write(ctx context.Context, d queue.DeadLetter, done func(error))
 }
 
 // QueueLost says what retention took from a group.

@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +17,17 @@ import (
 // that nothing was done. Not for broadcast groups. Errors: those of QueueReady,
 // ErrUnknownOutcome, queue.ErrGroupMode, queue.ErrTooManyIntents, queue.ErrMessageTooLarge.
 func (p *Partition) QueueComplete(ctx context.Context, id queue.GroupID, leases []queue.Lease, intentID string, intent []byte) ([]error, error) {
+	done := make(committing, 1)
+	errs, err := p.complete(id, leases, intentID, intent, func(err error) { done <- err })
+	if err != nil || errs != nil {
+		return errs, err
+	}
+	return make([]error, len(leases)), done.wait(ctx)
+}
+
+// complete begins what QueueComplete does. then is called when it is committed or not,
+// unless there is an error.
+func (p *Partition) complete(id queue.GroupID, leases []queue.Lease, intentID string, intent []byte, then func(error)) ([]error, error) {
 	g, err := p.groupOf(id)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %d", err, id)
@@ -31,17 +44,12 @@ func (p *Partition) QueueComplete(ctx context.Context, id queue.GroupID, leases 
 	if err != nil {
 		return nil, err
 	}
-	done := make(committing, 1)
-	errs, err := g.complete(p, leases, queue.Op{Kind: queue.OpIntend, Member: intentID, Data: intent}, done)
-	if err != nil || errs != nil {
-		return errs, err
-	}
-	return make([]error, len(leases)), done.wait(ctx)
+	return g.complete(p, leases, queue.Op{Kind: queue.OpIntend, Member: intentID, Data: intent}, then)
 }
 
 // complete has the acknowledgements and the intent committed together, unless one of
 // the leases is not held: then errs says so.
-func (g *queueGroup) complete(p *Partition, leases []queue.Lease, intend queue.Op, done committing) (errs []error, err error) {
+func (g *queueGroup) complete(p *Partition, leases []queue.Lease, intend queue.Op, then func(error)) (errs []error, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	d, err := g.desk(p, "")
@@ -66,7 +74,7 @@ func (g *queueGroup) complete(p *Partition, leases []queue.Lease, intend queue.O
 			return nil, err // it was held a moment ago, under the same lock
 		}
 	}
-	g.carry(d, func(err error) { done <- err }, intend)
+	g.carry(d, then, intend)
 	return nil, nil
 }
 
@@ -86,31 +94,40 @@ const intentsEvery = 10 * time.Second
 func (b *Broker) intentsLoop(ctx context.Context) {
 	tick := time.NewTicker(intentsEvery)
 	defer tick.Stop()
-	seen := map[record.TopicPartition]map[string]bool{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		next := map[record.TopicPartition]map[string]bool{}
 		var left sync.WaitGroup
-		for _, p := range b.all() {
-			list := p.intents()
-			if len(list) == 0 {
-				continue
-			}
-			next[p.id] = map[string]bool{}
-			for id, data := range list {
-				next[p.id][id] = true
-				if seen[p.id][id] && b.cfg.Queues.CarryOut != nil {
-					left.Go(func() { b.cfg.Queues.CarryOut(ctx, p.id, id, data) })
-				}
-			}
+		for _, carryOut := range b.leftIntents(ctx) {
+			left.Go(carryOut)
 		}
 		left.Wait()
-		seen = next
 	}
+}
+
+// leftIntents is how to carry out the intents that were there already when it was
+// called last, in order.
+func (b *Broker) leftIntents(ctx context.Context) (out []func()) {
+	seen := b.queues.intents
+	b.queues.intents = map[record.TopicPartition]map[string]bool{}
+	for _, p := range b.inOrder() {
+		list := p.intents()
+		if len(list) == 0 {
+			continue
+		}
+		next := map[string]bool{}
+		b.queues.intents[p.id] = next
+		for _, id := range slices.Sorted(maps.Keys(list)) {
+			next[id] = true
+			if seen[p.id][id] && b.cfg.Queues.CarryOut != nil {
+				out = append(out, func() { b.cfg.Queues.CarryOut(ctx, p.id, id, list[id]) })
+			}
+		}
+	}
+	return out
 }
 
 // intents are those of a partition that this node leads.

@@ -16,7 +16,7 @@ import (
 type deathRow struct {
 	mu      sync.Mutex
 	list    []death // bounded by what the desks know as dying
-	running bool
+	writing int
 }
 
 type death struct {
@@ -35,36 +35,26 @@ func (r *deathRow) add(d *desk, list []record.Offset) {
 	for _, o := range list {
 		r.list = append(r.list, death{d, o})
 	}
-	if !r.running {
-		r.running = true
-		d.g.q.goes(r.run)
+	r.start()
+}
+
+// start has dead letters written, so many at once. The caller holds mu.
+func (r *deathRow) start() {
+	for r.writing < deathsAtOnce && len(r.list) > 0 {
+		x := r.list[0]
+		r.list = r.list[1:]
+		r.writing++
+		x.d.g.q.goes(func() { x.letter(func(err error) { r.written(x, err) }) })
 	}
 }
 
-func (r *deathRow) run() {
-	for {
-		r.mu.Lock()
-		n := min(len(r.list), deathsAtOnce)
-		if n == 0 {
-			r.list, r.running = nil, false
-			r.mu.Unlock()
-			return
-		}
-		batch := r.list[:n:n]
-		r.list = r.list[n:]
-		r.mu.Unlock()
-		var all sync.WaitGroup
-		for _, x := range batch {
-			all.Go(x.write)
-		}
-		all.Wait()
-	}
-}
-
-// write writes one dead letter and tells the desk.
-func (x death) write() {
+// written goes on with the next and tells the desk.
+func (r *deathRow) written(x death, err error) {
+	r.mu.Lock()
+	r.writing--
+	r.start()
+	r.mu.Unlock()
 	g := x.d.g
-	err := x.letter()
 	g.post(func() {
 		if x.d.closed {
 			return
@@ -79,22 +69,38 @@ func (x death) write() {
 	})
 }
 
-func (x death) letter() error {
+// letter writes a dead letter; done is called when that is committed, or failed.
+func (x death) letter(done func(error)) {
+	d, err := x.message()
+	if err != nil || d == nil {
+		done(err)
+		return
+	}
+	q := x.d.g.q
+	ctx, cancel := context.WithTimeout(q.ctx, deathTimeout)
+	q.hooks.DeadLetters.Write(ctx, *d, func(err error) {
+		cancel()
+		done(err)
+	})
+}
+
+// message is the dead letter; nil if there is none to be written.
+func (x death) message() (*queue.DeadLetter, error) {
 	g, p := x.d.g, x.d.p
 	g.mu.Lock()
 	spec, gone := g.spec, x.d.closed
 	g.mu.Unlock()
 	if gone {
-		return ErrNotLeader
+		return nil, ErrNotLeader
 	}
 	m, err := messages{p}.one(x.o)
 	if errors.Is(err, queue.ErrGone) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	d := queue.DeadLetter{
+	d := &queue.DeadLetter{
 		Group: g.id, Name: spec.Name, Member: x.d.key.member, Topic: g.topicName(), To: spec.Settings.DeadLetter,
 		Source: p.id, Message: m,
 	}
@@ -103,9 +109,7 @@ func (x death) letter() error {
 	p.machine.mu.Unlock()
 	if g.q.hooks.DeadLetters == nil || d.To == "" {
 		p.logger.Warn("dead message dropped: its group has no dead-letter topic", "group", uint64(g.id), "offset", int64(x.o), "attempts", d.Attempts)
-		return nil
+		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(g.q.ctx, deathTimeout)
-	defer cancel()
-	return g.q.hooks.DeadLetters.Write(ctx, d)
+	return d, nil
 }

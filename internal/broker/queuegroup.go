@@ -25,7 +25,7 @@ type queueGroup struct {
 	desks  map[deskKey]*desk
 	nonces map[deskKey]uint64 // of desks that were dropped, while their terms last
 	turn   int                // which partition is asked first
-	timer  *time.Timer
+	timer  Timer
 	// timerAt is when the timer will go off, by the queue clock; 0: it is not set.
 	timerAt int64
 
@@ -73,7 +73,7 @@ func (g *queueGroup) post(f func()) {
 	g.inbox = append(g.inbox, f)
 	if !g.running {
 		g.running = true
-		go g.work()
+		g.q.spawn(g.work)
 	}
 }
 
@@ -283,7 +283,7 @@ func (g *queueGroup) schedule(atMillis int64) {
 	g.timerAt = atMillis
 	wait := time.Duration(min(max(0, atMillis-g.q.nowMillis()), maxTimerMillis)) * time.Millisecond
 	if g.timer == nil {
-		g.timer = time.AfterFunc(wait, func() { g.post(g.tick) })
+		g.timer = g.q.b.cfg.AfterFunc(wait, func() { g.post(g.tick) })
 	} else {
 		g.timer.Reset(wait)
 	}

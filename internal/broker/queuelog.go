@@ -22,7 +22,7 @@ type queueLog struct {
 	mu       sync.Mutex
 	pending  []errand
 	underWay bool
-	timer    *time.Timer // for what is due next
+	timer    Timer // for what is due next
 	timerAt  int64
 	ticking  bool
 	stopped  bool
@@ -101,7 +101,7 @@ func (l *queueLog) commit(batch []errand) {
 	l.p.group.Propose(replica.Proposal{Data: data, Done: func(_ any, err error) {
 		if errors.Is(err, replica.ErrBusy) {
 			// Nothing was proposed; other work of the partition goes first.
-			time.AfterFunc(10*time.Millisecond, func() { l.commit(batch) })
+			l.p.broker.cfg.AfterFunc(10*time.Millisecond, func() { l.commit(batch) })
 			return
 		}
 		l.settled(batch, err)
@@ -230,7 +230,7 @@ func (l *queueLog) schedule() {
 	l.timerAt = at
 	wait := time.Duration(min(max(0, at-l.p.broker.queues.nowMillis()), maxTimerMillis)) * time.Millisecond
 	if l.timer == nil {
-		l.timer = time.AfterFunc(wait, l.due)
+		l.timer = l.p.broker.cfg.AfterFunc(wait, l.due)
 	} else {
 		l.timer.Reset(wait)
 	}
@@ -279,8 +279,8 @@ func (l *queueLog) led() {
 // begin has groups begun and dropped as the metadata says, if this replica leads; it
 // does not block.
 func (l *queueLog) begin() {
-	if l.topic.Load() == nil || l.p.broker.cfg.Passive || !l.p.group.Status().Leading {
-		return // a passive broker begins no groups: that takes goroutines
+	if l.topic.Load() == nil || !l.p.group.Status().Leading {
+		return
 	}
 	if l.reconciling.Add(1) == 1 {
 		l.p.broker.queues.goes(l.reconcile)
@@ -289,19 +289,20 @@ func (l *queueLog) begin() {
 
 // reconcile begins and drops groups as the metadata says, if this replica leads.
 func (l *queueLog) reconcile() {
-	for {
-		seen := l.reconciling.Load()
-		l.reconcileOnce()
-		if l.reconciling.CompareAndSwap(seen, 0) {
-			return
+	seen := l.reconciling.Load()
+	l.reconcileOnce(func() {
+		if !l.reconciling.CompareAndSwap(seen, 0) {
+			l.p.broker.queues.goes(l.reconcile)
 		}
-	}
+	})
 }
 
-func (l *queueLog) reconcileOnce() {
+// reconcileOnce calls done once what it has changed is committed, or not.
+func (l *queueLog) reconcileOnce(done func()) {
 	t := l.topic.Load()
 	q := l.p.broker.queues
 	if t == nil || l.p.serving(-1) != nil {
+		done()
 		return
 	}
 	t.mu.Lock()
@@ -330,11 +331,15 @@ func (l *queueLog) reconcileOnce() {
 	}
 	if len(ops) == 0 {
 		l.opened(t)
+		done()
 		return
 	}
-	if err := l.wait(q.ctx.Done(), ops...); err == nil {
-		l.opened(t)
-	}
+	l.submit(errand{ops: ops, then: func(err error) {
+		if err == nil {
+			l.opened(t)
+		}
+		done()
+	}})
 }
 
 // differ says which groups have not begun in a partition, and which have that were

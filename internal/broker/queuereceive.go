@@ -89,17 +89,7 @@ func (b *Broker) QueueHolding(id queue.GroupID, topic record.TopicID, session st
 
 // receive goes once round the partitions.
 func (g *queueGroup) receive(ctx context.Context, r *queue.Receiving) (out []queue.Delivery, more bool, err error) {
-	g.mu.Lock()
-	round := &receiving{g: g, r: r, now: g.q.nowMillis(), topic: g.topicName()}
-	parts := g.t.here()
-	g.turn++
-	for i := range parts {
-		round.from(parts[(g.turn+i)%len(parts)])
-		if len(round.out) >= r.Max || round.full {
-			break
-		}
-	}
-	g.mu.Unlock()
+	round := g.round(r)
 	out = round.out
 	for _, done := range round.commits {
 		// Trusted: what is handed out is acknowledged before anybody sees it.
@@ -114,6 +104,22 @@ func (g *queueGroup) receive(ctx context.Context, r *queue.Receiving) (out []que
 		round.err = ErrNotLeader
 	}
 	return nil, round.more, round.err
+}
+
+// round takes what there is.
+func (g *queueGroup) round(r *queue.Receiving) *receiving {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	round := &receiving{g: g, r: r, now: g.q.nowMillis(), topic: g.topicName()}
+	parts := g.t.here()
+	g.turn++
+	for i := range parts {
+		round.from(parts[(g.turn+i)%len(parts)])
+		if len(round.out) >= r.Max || round.full {
+			break
+		}
+	}
+	return round
 }
 
 // receiving is one round.

@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -25,8 +27,13 @@ type queues struct {
 	clockMu sync.Mutex
 	clock   queue.Clock
 
+	// intents are those that were not carried out at the last look; the intents loop's.
+	intents map[record.TopicPartition]map[string]bool
+
 	mu     sync.Mutex
 	topics map[record.TopicID]*queueTopic
+	// todo is what a passive broker has been left to do by its queues; see RunQueues.
+	todo []func()
 }
 
 // queueTopic is a topic's groups and its partitions here.
@@ -43,7 +50,8 @@ type queueTopic struct {
 	spec       QueueTopic // of the metadata
 	known      bool       // spec was told
 	groups     map[queue.GroupID]*queueGroup
-	partitions []*Partition // ascending
+	inOrder    []*queueGroup // the same, ascending by id; made anew when it changes
+	partitions []*Partition  // ascending
 }
 
 func newQueues(b *Broker) *queues {
@@ -85,9 +93,25 @@ func (q *queues) atLeast(millis int64) {
 func (q *queues) goes(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.ctx.Err() == nil {
+	switch {
+	case q.ctx.Err() != nil:
+	case q.b.cfg.Passive:
+		q.todo = append(q.todo, f)
+	default:
 		q.done.Go(f)
 	}
+}
+
+// spawn runs f in a goroutine that nobody waits for; of a passive broker, when its
+// owner says so.
+func (q *queues) spawn(f func()) {
+	if !q.b.cfg.Passive {
+		go f()
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.todo = append(q.todo, f)
 }
 
 func (q *queues) topic(id record.TopicID) *queueTopic {
@@ -189,14 +213,11 @@ func (t *queueTopic) wake() {
 	}
 }
 
+// list is the groups, ascending by id; it is not to be changed.
 func (t *queueTopic) list() []*queueGroup {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := make([]*queueGroup, 0, len(t.groups))
-	for _, g := range t.groups {
-		out = append(out, g)
-	}
-	return out
+	return t.inOrder
 }
 
 func (t *queueTopic) here() []*Partition {
@@ -238,6 +259,7 @@ func (b *Broker) SetQueueGroups(spec QueueTopic) {
 			delete(t.groups, id)
 		}
 	}
+	t.inOrder = slices.SortedFunc(maps.Values(t.groups), func(a, b *queueGroup) int { return cmp.Compare(a.id, b.id) })
 	partitions := t.partitions
 	t.mu.Unlock()
 	for _, g := range gone {

@@ -18,19 +18,40 @@ import (
 //
 // Errors, in Sent.Err: those of Produce; queue.ErrDelayTooLong; queue.ErrTooManyDelayed.
 func (p *Partition) QueueSend(ctx context.Context, list []queue.Outgoing) []queue.Sent {
-	s := &sending{p: p, sent: make([]queue.Sent, len(list))}
-	s.now, s.clock = p.broker.clock().UnixMilli(), p.broker.queues.nowMillis()
-	s.prepare(list)
+	s := p.sending(list)
 	var batches []*sendBatch
-	for rest := s.pending; len(rest) > 0; {
-		b := s.cut(rest)
-		rest = rest[len(b.of):]
+	for b := range s.batches {
+		answer := make(chan sendAnswer, 1)
+		b.answer, b.answered = answer, func(r sendAnswer) { answer <- r }
 		batches = append(batches, b)
 		s.propose(b)
 	}
 	for _, b := range batches {
 		s.settle(ctx, b)
 	}
+	return s.done()
+}
+
+func (p *Partition) sending(list []queue.Outgoing) *sending {
+	s := &sending{p: p, sent: make([]queue.Sent, len(list))}
+	s.now, s.clock = p.broker.clock().UnixMilli(), p.broker.queues.nowMillis()
+	s.prepare(list)
+	return s
+}
+
+// batches cuts what is to be stored into batches.
+func (s *sending) batches(yield func(*sendBatch) bool) {
+	for rest := s.pending; len(rest) > 0; {
+		b := s.cut(rest)
+		rest = rest[len(b.of):]
+		if !yield(b) {
+			return
+		}
+	}
+}
+
+// done answers repeats within the call, as the first of them were, and is the answer.
+func (s *sending) done() []queue.Sent {
 	for i, first := range s.same {
 		s.sent[i].Offset, s.sent[i].Err, s.sent[i].Duplicate = s.sent[first].Offset, s.sent[first].Err, s.sent[first].Err == nil
 	}
@@ -136,8 +157,9 @@ func (s *sending) record(m *queue.Outgoing, due int64) record.Record {
 
 // sendBatch is some of the messages, as one entry.
 type sendBatch struct {
-	of     []int // which messages, by their place in the call
-	answer chan sendAnswer
+	of       []int // which messages, by their place in the call
+	answered func(sendAnswer)
+	answer   chan sendAnswer // of who waits for it
 }
 
 type sendAnswer struct {
@@ -172,7 +194,6 @@ func (s *sending) cut(rest []int) *sendBatch {
 
 // propose asks for a batch to be stored; what cannot be is answered in the batch.
 func (s *sending) propose(b *sendBatch) {
-	b.answer = make(chan sendAnswer, 1)
 	p := s.p
 	batch, a, err := s.encode(b)
 	if err == nil {
@@ -185,7 +206,7 @@ func (s *sending) propose(b *sendBatch) {
 		err = fmt.Errorf("%w: %d bytes, the topic's max.message.bytes is %d", record.ErrTooLarge, len(batch), limit)
 	}
 	if err != nil {
-		b.answer <- sendAnswer{err: err}
+		b.answered(sendAnswer{err: err})
 		return
 	}
 	var proposal replica.Proposal
@@ -198,10 +219,10 @@ func (s *sending) propose(b *sendBatch) {
 	}
 	proposal.Done = func(result any, err error) {
 		if err != nil {
-			b.answer <- sendAnswer{err: proposalError(err)}
+			b.answered(sendAnswer{err: proposalError(err)})
 			return
 		}
-		b.answer <- sendAnswer{produced: result.(produced)}
+		b.answered(sendAnswer{produced: result.(produced)})
 	}
 	p.group.Propose(proposal)
 }
@@ -226,51 +247,55 @@ func (s *sending) encode(b *sendBatch) ([]byte, *queue.Annexe, error) {
 	return batch, a, err
 }
 
-// settle answers a batch's messages. If some are repeats, nothing was stored: the
-// rest is sent again.
+// settle waits for what becomes of a batch.
 func (s *sending) settle(ctx context.Context, b *sendBatch) {
-	for len(b.of) > 0 {
+	for more := len(b.of) > 0; more; {
 		var r sendAnswer
 		select {
 		case r = <-b.answer:
 		case <-ctx.Done():
 			r.err = fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
 		}
-		if r.err == nil {
-			r.err = r.produced.err
+		if more = s.stored(b, r); more {
+			s.propose(b)
 		}
-		switch {
-		case r.err != nil:
-			for _, i := range b.of {
-				s.sent[i].Err = r.err
-			}
-			return
-		case len(r.repeats) == 0:
-			for k, i := range b.of {
-				s.sent[i].Offset = r.base + record.Offset(k)
-			}
-			return
-		}
-		b = s.without(b, r.repeats)
 	}
 }
 
-// without answers a batch's repeats and proposes the others again.
-func (s *sending) without(b *sendBatch, repeats []queue.Repeat) *sendBatch {
+// stored answers a batch's messages. If some are repeats, nothing was stored: more
+// says that the rest, which is the batch now, is to be sent again.
+func (s *sending) stored(b *sendBatch, r sendAnswer) (more bool) {
+	if r.err == nil {
+		r.err = r.produced.err
+	}
+	switch {
+	case r.err != nil:
+		for _, i := range b.of {
+			s.sent[i].Err = r.err
+		}
+		return false
+	case len(r.repeats) == 0:
+		for k, i := range b.of {
+			s.sent[i].Offset = r.base + record.Offset(k)
+		}
+		return false
+	}
+	b.of = s.without(b, r.repeats)
+	return len(b.of) > 0
+}
+
+// without answers a batch's repeats and is the others.
+func (s *sending) without(b *sendBatch, repeats []queue.Repeat) (rest []int) {
 	repeat := map[int]bool{}
 	for _, r := range repeats {
 		i := b.of[r.Delta]
 		s.sent[i].Offset, s.sent[i].Duplicate = r.First, true
 		repeat[i] = true
 	}
-	rest := &sendBatch{}
 	for _, i := range b.of {
 		if !repeat[i] {
-			rest.of = append(rest.of, i)
+			rest = append(rest, i)
 		}
-	}
-	if len(rest.of) > 0 {
-		s.propose(rest)
 	}
 	return rest
 }

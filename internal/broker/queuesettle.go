@@ -13,40 +13,51 @@ import (
 // Errors: ErrNotLeader, ErrUnknownOutcome (ask again: it may have been done),
 // queue.ErrUnknownGroup, and per lease those of queue.Settlement.
 func (p *Partition) QueueSettle(ctx context.Context, id queue.GroupID, list []queue.Settlement) []error {
-	errs := make([]error, len(list))
-	fail := func(err error) []error {
-		for i := range errs {
-			errs[i] = err
+	s := p.settleAll(id, list, func(_ *settling, x *settled) func(error) {
+		x.done = make(committing, 1)
+		return func(err error) { x.done <- err }
+	})
+	for _, x := range s.desks {
+		if len(x.waiting) > 0 {
+			s.committed(x, x.done.wait(ctx))
 		}
-		return errs
 	}
+	return s.errs
+}
+
+// settleAll begins what QueueSettle does: then makes what is called when what waits at a
+// desk is committed, or will not be.
+func (p *Partition) settleAll(id queue.GroupID, list []queue.Settlement, then func(*settling, *settled) func(error)) *settling {
+	s := &settling{p: p, desks: map[uint32]*settled{}, errs: make([]error, len(list))}
 	g, err := p.groupOf(id)
 	if err != nil {
-		return fail(fmt.Errorf("%w: %d", err, id))
+		for i := range s.errs {
+			s.errs[i] = fmt.Errorf("%w: %d", err, id)
+		}
+		return s
 	}
-	s := &settling{g: g, p: p, desks: map[uint32]*settled{}}
+	s.g = g
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	now := g.q.nowMillis()
 	for i := range list {
-		errs[i] = s.one(now, i, list[i])
+		s.errs[i] = s.one(now, i, list[i])
 	}
 	for _, x := range s.desks {
 		if x.desk != nil {
-			g.carry(x.desk, func(err error) { x.done <- err })
+			g.carry(x.desk, then(s, x))
 		}
 	}
-	g.mu.Unlock()
-	for _, x := range s.desks {
-		if len(x.waiting) == 0 {
-			continue
-		}
-		if err := x.done.wait(ctx); err != nil {
-			for _, i := range x.waiting {
-				errs[i] = err
-			}
+	return s
+}
+
+// committed answers what waited at a desk.
+func (s *settling) committed(x *settled, err error) {
+	for _, i := range x.waiting {
+		if err != nil {
+			s.errs[i] = err
 		}
 	}
-	return errs
 }
 
 // settling is one call's work, by the cursor that leases belong to.
@@ -54,6 +65,7 @@ type settling struct {
 	g     *queueGroup
 	p     *Partition
 	desks map[uint32]*settled
+	errs  []error
 }
 
 type settled struct {
@@ -69,7 +81,7 @@ func (s *settling) one(now int64, i int, x queue.Settlement) error {
 	}
 	d := s.desks[x.Lease.Cursor]
 	if d == nil {
-		d = &settled{done: make(committing, 1)}
+		d = &settled{}
 		d.desk, d.err = s.g.cursorDesk(s.p, x.Lease)
 		s.desks[x.Lease.Cursor] = d
 	}

@@ -37,8 +37,8 @@ func newDeskNode(p record.Partition, messages int) *deskNode {
 	return n
 }
 
-func (n *deskNode) Message(o record.Offset) (*queue.Message, error) {
-	return &queue.Message{Partition: n.partition, Offset: o, KeyNull: true, Value: []byte("v")}, nil
+func (n *deskNode) Messages(o record.Offset) ([]queue.Message, error) {
+	return []queue.Message{{Partition: n.partition, Offset: o, KeyNull: true, Value: []byte("v")}}, nil
 }
 
 func (n *deskNode) End() record.Offset { return n.end }

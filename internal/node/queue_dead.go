@@ -34,8 +34,12 @@ type deadAttempt struct {
 // implements broker.DeadLetters.
 type deadLetters struct{ n *Node }
 
-// Write implements broker.DeadLetters.
-func (d deadLetters) Write(ctx context.Context, l queue.DeadLetter) error {
+// Write implements broker.DeadLetters. It blocks.
+func (d deadLetters) Write(ctx context.Context, l queue.DeadLetter, done func(error)) {
+	done(d.write(ctx, l))
+}
+
+func (d deadLetters) write(ctx context.Context, l queue.DeadLetter) error {
 	q := d.n.queues.Load()
 	if q == nil {
 		return errStarting

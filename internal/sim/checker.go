@@ -190,6 +190,9 @@ func (k *checker) applied(n *node, h *hosted, e replica.Entry, result any) {
 		}
 		hist.reached[uint64(e.Term)] = max(hist.reached[uint64(e.Term)], e.Index)
 		k.c.log("n%d g%d applies %d of term %d: %s", n.id, h.t.id, e.Index, e.Term, now.result)
+		if h.t.queue != nil {
+			k.c.queues.check.applied(h.t, e, result)
+		}
 	case old.term != now.term || old.sum != now.sum:
 		k.fail("entry %d of group %d is of term %d, sum %08x on replica %d, and was of term %d, sum %08x", e.Index, h.t.id, now.term, now.sum, h.id, old.term, old.sum)
 	case old.result != now.result:
@@ -287,12 +290,12 @@ func (k *checker) acknowledged(t *team, m message, offset uint64) {
 func (k *checker) ackedOf(t *team) int { return len(k.of(t.id).acked) }
 
 // read checks what a reader got: everything acknowledged before it asked, each
-// client's messages in order and once.
+// client's messages in order and once, but those sent to queues.
 func (k *checker) read(t *team, list []message, seen int) {
 	last := map[uint32]uint32{}
 	for _, m := range list {
 		k.value(t, m)
-		if m.sequence != last[m.client]+1 {
+		if m.sequence != last[m.client]+1 && t.queue == nil {
 			k.fail("group %d: at offset %d is client %d's sequence %d after its %d", t.id, m.offset, m.client, m.sequence, last[m.client])
 		}
 		last[m.client] = m.sequence

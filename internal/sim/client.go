@@ -25,6 +25,9 @@ type client struct {
 
 func (c *cluster) makeClients() {
 	for _, t := range c.teams {
+		if t.queue != nil {
+			continue // it has its own
+		}
 		for range 1 + c.rng.IntN(3) {
 			c.clientIDs++
 			k := &client{c: c, id: c.clientIDs, team: t}

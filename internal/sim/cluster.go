@@ -71,6 +71,7 @@ type cluster struct {
 	net       network
 	faults    faults
 	check     *checker
+	queues    *queues // nil: this run has no queue groups
 	trace     trace
 	// calm: nothing goes wrong any more.
 	calm bool
@@ -139,10 +140,14 @@ func (c *cluster) build() {
 		c.nodes = append(c.nodes, newNode(c, record.NodeID(i+1)))
 	}
 	c.makeTeams()
+	c.makeQueues()
 	for _, n := range c.nodes {
 		n.start()
 	}
 	c.makeClients()
+	if c.queues != nil {
+		c.queues.makeClients()
+	}
 	c.makeReaders()
 	c.makeTravellers()
 }

@@ -9,6 +9,7 @@ import (
 const (
 	toProgress = 30 * time.Second
 	toConverge = 60 * time.Second
+	toDrain    = 60 * time.Second
 )
 
 // converge demands, once everybody is healed, that every client gets on, that
@@ -34,6 +35,9 @@ func (c *cluster) converge() {
 	for _, k := range c.clients {
 		k.stopped = true
 	}
+	if c.queues != nil {
+		c.queues.drain()
+	}
 	if !c.until(c.now+toConverge, func() bool { why = c.differs(); return why == "" }) {
 		c.check.fail("not the same everywhere %v after healing: %s", toConverge, why)
 	}
@@ -55,7 +59,40 @@ func (c *cluster) converge() {
 			c.check.inspect(n)
 		}
 	}
+	if c.queues != nil {
+		c.queues.check.end()
+	}
 	c.log("done")
+}
+
+// drain demands that senders get on and that then, with consumers that do their work,
+// every message is acknowledged or dead in all groups, and all that was completed sent.
+func (q *queues) drain() {
+	c := q.c
+	before := map[*sender]int{}
+	for _, s := range q.senders {
+		before[s] = s.acked
+	}
+	if !c.until(c.now+toProgress, func() bool {
+		for _, s := range q.senders {
+			if s.acked < before[s]+3 {
+				return false
+			}
+		}
+		return true
+	}) {
+		c.check.fail("senders to queues made no progress within %v of healing", toProgress)
+	}
+	for _, s := range q.senders {
+		s.stopped = true
+	}
+	why := ""
+	if !c.until(c.now+toDrain, func() bool { why = q.check.left(); return why == "" }) {
+		c.check.fail("%v after healing: %s", toDrain, why)
+	}
+	for _, k := range q.consumers {
+		k.stopped = true
+	}
 }
 
 // differs says what is not yet as it should be; "": nothing.

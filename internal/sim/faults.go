@@ -62,7 +62,7 @@ func (f *faults) chance(n int) bool { return !f.c.calm && f.c.oneIn(n) }
 
 func (f *faults) begin() {
 	c := f.c
-	for _, k := range kinds {
+	for _, k := range c.kinds() {
 		for range c.rng.IntN(5) {
 			f.odds = append(f.odds, k)
 		}
@@ -89,6 +89,14 @@ func (f *faults) begin() {
 		c.after(c.between(0, 2*gap), next)
 	}
 	c.after(c.between(time.Second, 3*time.Second), next)
+}
+
+// kinds are the faults that may happen in this run.
+func (c *cluster) kinds() []fault {
+	if c.queues == nil {
+		return kinds
+	}
+	return slices.Concat(kinds, queueKinds)
 }
 
 func (f *faults) restoreNetwork() {
@@ -267,12 +275,15 @@ func (f *faults) rotCheckpoint() bool { return f.rot("d/checkpoint", ".ckpt") }
 // rotSegment damages what a partition stores; whoever looks after the node finds
 // that, some time later, and has every replica on it replaced.
 func (f *faults) rotSegment() bool {
-	var dir string
+	var dirs []string
 	for _, t := range f.c.teams {
-		if _, ok := t.kind.(partitionKind); ok {
-			dir = "d/data/" + t.partition().String()
-			break
+		if _, ok := t.kind.(partitionKind); ok || t.queue != nil {
+			dirs = append(dirs, "d/data/"+t.partition().String())
 		}
+	}
+	dir := dirs[0]
+	if f.c.queues != nil {
+		dir = dirs[f.c.rng.IntN(len(dirs))]
 	}
 	if !f.rot(dir, ".log") {
 		return false

@@ -117,6 +117,9 @@ func (n *node) start() {
 	n.here = map[record.Group]*hosted{}
 	n.stamp++
 	n.crashUnsynced, n.sick, n.quick = false, false, 0
+	if c.queues != nil {
+		c.queues.starts(n)
+	}
 	if n.held == nil && c.oneIn(3) {
 		n.held, n.heldAt = n.disk.CrashCopy(c.rng.Uint64(), vfs.CrashKeep), n.stamp
 	}
@@ -176,6 +179,9 @@ func (n *node) start() {
 		n.broker.LookAtDisk()
 		n.broker.Flush()
 	})
+	if c.queues != nil {
+		n.every(func() time.Duration { return c.between(time.Second, 3*time.Second) }, n.broker.LookAtIntents)
+	}
 	n.every(func() time.Duration { return c.between(200*time.Millisecond, time.Second) }, func() {
 		if n.host.Written()-n.checkpointed > 200<<10 || n.host.CheckpointWanted() || c.oneIn(6) {
 			n.checkpoint()
@@ -223,6 +229,9 @@ func (n *node) stop(why string, policy vfs.CrashPolicy) {
 		return
 	}
 	n.c.log("n%d stops: %s", n.id, why)
+	if n.c.queues != nil {
+		n.c.queues.ends(n)
+	}
 	n.dying, n.fuse = true, 0
 	if policy != vfs.CrashKeep {
 		n.boot++
@@ -257,8 +266,11 @@ func (n *node) run(f func()) {
 		return
 	}
 	f()
-	if !n.dying {
+	for more := true; more && !n.dying; {
 		n.host.Step()
+		more = !n.dying && n.broker.RunQueues()
+	}
+	if !n.dying {
 		n.c.check.looked(n)
 	}
 	if n.dying {

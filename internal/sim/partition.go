@@ -34,9 +34,12 @@ var epoch = time.Unix(1_700_000_000, 0)
 
 // startBroker makes a node's broker; it runs on nothing but the node's events.
 func (n *node) startBroker() (*broker.Broker, error) {
+	began := n.c.now
 	return broker.New(broker.Config{
 		Node: n.id, FS: n.faulty, Dir: "d/data", Host: n.host.Host, Copier: copier{n}, Asker: asker{n}, Logger: slog.New(slog.DiscardHandler),
-		Clock:      func() time.Time { return epoch.Add(n.c.now + n.skew) },
+		Clock:     func() time.Time { return epoch.Add(n.c.now + n.skew) },
+		Elapsed:   func() time.Duration { return n.c.now - began },
+		AfterFunc: n.afterFunc, Queues: n.hooks(),
 		FlushBytes: 16 << 10, TailBudgetBytes: 64 << 10, ReserveBytes: 1, Passive: true,
 		OnFail: func(err error) { n.stop("storage failed: "+err.Error(), vfs.CrashRandom) },
 	})

@@ -75,7 +75,7 @@ func TestFixedSeeds(t *testing.T) {
 	if fixedSeeds < 10 {
 		return
 	}
-	for _, k := range kinds {
+	for _, k := range slices.Concat(kinds, queueKinds) {
 		if r.counts[k.name] == 0 {
 			t.Errorf("no fault of the kind %q happened", k.name)
 		}
@@ -84,6 +84,9 @@ func TestFixedSeeds(t *testing.T) {
 		"crash in a checkpoint", "crash while starting", "copy", "copy cut off", "replica damaged", "membership changed",
 		"message cut off", "message dropped", "message late", "message repeated", "message overtaken",
 		"unsynced data lost", "unsynced data lost or torn", "unsynced data kept", "write-ahead log waited for room",
+		windowLease, windowLetter, windowIntent, "queue: acknowledged to a later leader", "queue: message suspected", "queue: delayed message handed out",
+		"queue: repeat answered with the first one's place", "queue: complete refused", "complete carried out by the leader",
+		"consumer asked: unknown", "consumer asked: done", "consumer asked: working", "consumer ended by a message", "consumer spoke late",
 		"outcome unknown", "read behind a barrier", "read from a follower", "node sick", "sick node asked to hand over",
 	} {
 		if r.counts[k] == 0 {
@@ -103,7 +106,7 @@ func TestRandomSeeds(t *testing.T) {
 
 // One seed is one run: the whole trace is the same, not only its end.
 func TestASeedReplaysExactly(t *testing.T) {
-	for seed := range uint64(2) {
+	for seed := range uint64(3) {
 		cfg := Config{Seed: 1000 + seed, Chaos: 20 * time.Second, Mode: []Mode{Safety, Liveness}[seed%2]}
 		a, b := Run(cfg), Run(cfg)
 		if a.Trace != b.Trace || a.Events != b.Events {

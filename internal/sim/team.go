@@ -28,6 +28,7 @@ type team struct {
 	settled bool
 	version int // of peers
 	next    record.ReplicaID
+	queue   *queueTeam // of queueKind
 	// ran has the replicas that have run: a disk may have something of theirs.
 	ran map[record.ReplicaID]bool
 }
@@ -57,22 +58,25 @@ type machine interface {
 
 func (c *cluster) makeTeams() {
 	for i := range 2 + c.rng.IntN(3) {
-		t := &team{c: c, id: record.Group(1000 + i), kind: []kind{partitionKind{}, ledgerKind{}, metadataKind{}}[i%3], peers: map[record.ReplicaID]record.NodeID{}, settled: true, next: 100, ran: map[record.ReplicaID]bool{}}
-		for _, n := range c.some(3) {
-			id := record.ReplicaID(n)
-			t.founders = append(t.founders, id)
-			t.peers[id] = n
-		}
-		t.voters = slices.Clone(t.founders)
+		t := c.makeTeam([]kind{partitionKind{}, ledgerKind{}, metadataKind{}}[i%3])
 		if _, ok := t.kind.(ledgerKind); ok && c.cfg.Seed%4 >= 2 {
 			t.relaxed = true
-		}
-		c.teams = append(c.teams, t)
-		c.log("g%d is a %s on %v", t.id, t.kind.name(), t.founders)
-		if t.relaxed {
 			c.log("g%d is relaxed", t.id)
 		}
 	}
+}
+
+func (c *cluster) makeTeam(k kind) *team {
+	t := &team{c: c, id: record.Group(1000 + len(c.teams)), kind: k, peers: map[record.ReplicaID]record.NodeID{}, settled: true, next: 100, ran: map[record.ReplicaID]bool{}}
+	for _, n := range c.some(3) {
+		id := record.ReplicaID(n)
+		t.founders = append(t.founders, id)
+		t.peers[id] = n
+	}
+	t.voters = slices.Clone(t.founders)
+	c.teams = append(c.teams, t)
+	c.log("g%d is a %s on %v", t.id, t.kind.name(), t.founders)
+	return t
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
