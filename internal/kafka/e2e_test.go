@@ -122,7 +122,7 @@ func TestFranzGoIsWokenByARecord(t *testing.T) {
 		t.Errorf("%d partitions in sessions, want 50", n)
 	}
 	consumer.Close()
-	for deadline := time.Now().Add(5 * time.Second); d.sessionPartitions.Load() != 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); d.sessionPartitions.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the consumer's session is still there")
 		}
