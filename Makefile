@@ -65,9 +65,9 @@ bench: build ## measure against a broker that stores nothing; takes long
 	@go run ./bench/cmd/tubebench $(BENCH)
 
 .PHONY: bench-queue
-bench-queue: build ## measure queues against NATS JetStream, whose module is fetched; takes long
+bench-queue: build ## measure queues against PEER (jetstream, jetstream-always, nsq, rabbitmq), whose modules are fetched; takes long
 	@cd bench/peers && go build -o ../../bin/peers .
-	@go run ./bench/cmd/tubebench run queue --peers bin/peers
+	@go run ./bench/cmd/tubebench run queue --peers bin/peers --peer $(or $(PEER),jetstream)
 
 .PHONY: sim
 sim: ## simulate SEEDS clusters from FROM on, or SEED alone; MODE=safety|liveness

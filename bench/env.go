@@ -28,6 +28,7 @@ type env struct {
 	restart   []int64 // bytes in the data folder, one measurement each
 	rate      float64 // produce and consume at once: records a second
 	peers     string  // the program of bench/peers; empty: no comparison
+	peer      string  // the broker of that program to compare with
 	messages  int64   // queue receive: how many there are to receive
 	delayed   int64   // queue: how many are sent with a delay
 	held      int64   // queue-holes: how many are in hand

@@ -14,16 +14,13 @@ func (e *env) queueLoad(s *server, kind, topic string, recordBytes int) Load {
 	return l
 }
 
-// peer starts the broker to compare with on a new folder; nil if none was named.
-func (e *env) peer(ctx context.Context) (s *server, remove func(), err error) {
-	if e.peers == "" {
-		return nil, func() {}, nil
-	}
+// startPeer starts the broker to compare with on a new folder.
+func (e *env) startPeer(ctx context.Context) (s *server, remove func(), err error) {
 	dir, err := e.newDir()
 	if err != nil {
 		return nil, nil, err
 	}
-	if s, err = startPeer(ctx, e.peers, dir); err != nil {
+	if s, err = startPeer(ctx, e.peers, e.peer, dir); err != nil {
 		os.RemoveAll(dir)
 		return nil, nil, err
 	}
@@ -42,7 +39,7 @@ func (e *env) against(ctx context.Context, o *Outcome, least float64, of func(s 
 		return of(s, i)
 	}
 	peer := func(i int) (*Result, error) {
-		s, remove, err := e.peer(ctx)
+		s, remove, err := e.startPeer(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +51,7 @@ func (e *env) against(ctx context.Context, o *Outcome, least float64, of func(s 
 		if err != nil {
 			return err
 		}
-		o.ratios("jetstream", as, "tube", bs, least)
+		o.ratios(e.peer, as, "tube", bs, least)
 		return nil
 	}
 	var runs []*Result

@@ -10,9 +10,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // load has the names of bench.Load.
@@ -44,37 +41,60 @@ type result struct {
 const (
 	maxPending = 16_384
 	window     = 20_000
+	// alwaysPending is for a broker that syncs each message by itself: as many as are
+	// read at once are answered at once, so with many the first answer takes minutes.
+	alwaysPending = 256
 )
 
+// broker is a connection to one of the brokers, for one topic or queue.
+type broker interface {
+	// publish sends a message. It waits while maxPending are not acknowledged.
+	publish(value []byte) error
+	// pending is how many are not acknowledged.
+	pending() int64
+	// flush waits until all are acknowledged and says how many were refused.
+	flush() (failed int64)
+	// receive receives so many messages and acknowledges each; it returns when the
+	// broker has the acknowledgements.
+	receive(ctx context.Context, messages int64) error
+	close()
+}
+
+// openers by the scheme of the address.
+var openers = map[string]func(ctx context.Context, host, topic string) (broker, error){
+	"nats": func(ctx context.Context, host, topic string) (broker, error) {
+		return openJetStream(ctx, host, topic, maxPending)
+	},
+	"nats-always": func(ctx context.Context, host, topic string) (broker, error) {
+		return openJetStream(ctx, host, topic, alwaysPending)
+	},
+	"nsq":  openNSQ,
+	"amqp": openRabbitMQ,
+}
+
 func (l load) run(ctx context.Context) (*result, error) {
-	nc, err := nats.Connect("nats://" + l.Brokers[0])
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
+	scheme, host, _ := strings.Cut(l.Brokers[0], "://")
+	open := openers[scheme]
+	if open == nil {
+		return nil, fmt.Errorf("no client for %q", l.Brokers[0])
 	}
-	defer nc.Close()
-	var failed atomic.Int64
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending),
-		jetstream.WithPublishAsyncErrHandler(func(jetstream.JetStream, *nats.Msg, error) { failed.Add(1) }))
+	b, err := open(ctx, host, l.Topic)
 	if err != nil {
 		return nil, err
 	}
-	_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: l.Topic, Subjects: []string{l.Topic}, Storage: jetstream.FileStorage})
-	if err != nil {
-		return nil, fmt.Errorf("create the stream: %w", err)
-	}
+	defer b.close()
 	var r *result
 	switch l.Kind {
 	case "queue-send":
-		r, err = l.send(ctx, js)
+		r, err = l.send(ctx, b)
 	case "fill":
-		r, err = l.fill(js)
+		r, err = l.fill(b)
 	case "queue-receive":
-		r, err = l.receive(ctx, js)
+		r, err = l.receive(ctx, b)
 	default:
 		err = fmt.Errorf("unknown kind of load %q", l.Kind)
 	}
 	if err == nil {
-		r.Errors += failed.Load()
 		r.MiBPerSecond = r.PerSecond * float64(l.RecordBytes) / (1 << 20)
 	}
 	return r, err
@@ -87,9 +107,9 @@ func (l load) value() []byte {
 	return v
 }
 
-// send publishes asynchronously for the warm-up and the counted time. What is counted
-// is what was published less what was not acknowledged then.
-func (l load) send(ctx context.Context, js jetstream.JetStream) (*result, error) {
+// send publishes for the warm-up and the counted time. What is counted is what was
+// published less what was not acknowledged then.
+func (l load) send(ctx context.Context, b broker) (*result, error) {
 	value := l.value()
 	var published atomic.Int64
 	stop := make(chan struct{})
@@ -102,14 +122,14 @@ func (l load) send(ctx context.Context, js jetstream.JetStream) (*result, error)
 				return
 			default:
 			}
-			if _, err := js.PublishAsync(l.Topic, value, jetstream.WithStallWait(30*time.Second)); err != nil {
+			if err := b.publish(value); err != nil {
 				ended <- err
 				return
 			}
 			published.Add(1)
 		}
 	}()
-	acked := func() int64 { return published.Load() - int64(js.PublishAsyncPending()) }
+	acked := func() int64 { return published.Load() - b.pending() }
 	time.Sleep(l.Warmup)
 	m := l.begin(acked())
 	select {
@@ -121,63 +141,32 @@ func (l load) send(ctx context.Context, js jetstream.JetStream) (*result, error)
 	if err := <-ended; err != nil {
 		return nil, fmt.Errorf("publish: %w", err)
 	}
-	<-js.PublishAsyncComplete()
+	r.Errors = b.flush()
 	return r, nil
 }
 
-func (l load) fill(js jetstream.JetStream) (*result, error) {
+func (l load) fill(b broker) (*result, error) {
 	value := l.value()
 	m := l.begin(0)
 	for range l.Records {
-		if _, err := js.PublishAsync(l.Topic, value, jetstream.WithStallWait(30*time.Second)); err != nil {
-			return nil, err
+		if err := b.publish(value); err != nil {
+			return nil, fmt.Errorf("publish: %w", err)
 		}
 	}
-	<-js.PublishAsyncComplete()
-	return m.end(l.Records), nil
-}
-
-// receive pulls all messages and acknowledges each, until the server has all
-// acknowledgements.
-func (l load) receive(ctx context.Context, js jetstream.JetStream) (*result, error) {
-	cons, err := js.CreateConsumer(ctx, l.Topic, jetstream.ConsumerConfig{
-		Durable: fmt.Sprintf("bench-%d", time.Now().UnixNano()), AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: window})
-	if err != nil {
-		return nil, fmt.Errorf("create the consumer: %w", err)
-	}
-	m := l.begin(0)
-	done := make(chan struct{})
-	var count, failed int64
-	c, err := cons.Consume(func(msg jetstream.Msg) {
-		if msg.Ack() != nil {
-			failed++
-		}
-		if count++; count == l.Records {
-			close(done)
-		}
-	}, jetstream.PullMaxMessages(window))
-	if err != nil {
-		return nil, fmt.Errorf("consume: %w", err)
-	}
-	defer c.Stop()
-	select {
-	case <-done:
-	case <-time.After(l.Duration + 30*time.Second):
-		return nil, fmt.Errorf("not all messages came in time")
-	}
-	for {
-		info, err := cons.Info(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("look at the consumer: %w", err)
-		}
-		if info.NumAckPending == 0 && info.NumPending == 0 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	failed := b.flush()
 	r := m.end(l.Records)
 	r.Errors = failed
 	return r, nil
+}
+
+func (l load) receive(ctx context.Context, b broker) (*result, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.Duration+30*time.Second)
+	defer cancel()
+	m := l.begin(0)
+	if err := b.receive(ctx, l.Records); err != nil {
+		return nil, fmt.Errorf("receive: %w", err)
+	}
+	return m.end(l.Records), nil
 }
 
 // measuring is a reading at the beginning of the counted time.

@@ -1,11 +1,21 @@
 // Peers runs brokers that Tube's queues are compared with, and loads them. It is a
 // module of its own, so that the product does not depend on them. "tubebench run
-// queue --peers BINARY" calls it:
+// queue --peers BINARY --peer NAME" calls it:
 //
-//	peers serve DIR   NATS JetStream with file storage and default settings; it says
-//	                  its address on standard output and ends when it is told to
-//	peers load JSON   one load, of the fields of bench.Load that are needed; its
-//	                  result is a line of JSON, as that of "tubebench load"
+//	peers serve NAME DIR   the broker of that name, which keeps its data in DIR; it
+//	                       says its address on standard output, with the process that
+//	                       does the work if that is another, and ends when it is told to
+//	peers load JSON        one load, of the fields of bench.Load that are needed; its
+//	                       result is a line of JSON, as that of "tubebench load"
+//
+// The names:
+//
+//	jetstream          NATS JetStream, file storage, default settings: what is
+//	                   acknowledged is in the page cache, and is synced every two minutes
+//	jetstream-always   the same with sync_interval: always, which syncs message by message
+//	nsq                NSQ, default settings: the first 10,000 messages of a topic are in
+//	                   memory alone, and others are synced every 2,500 messages or 2 s
+//	rabbitmq           a quorum queue of the RabbitMQ that is installed, with confirms
 package main
 
 import (
@@ -15,9 +25,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
 
 func main() {
@@ -29,10 +36,23 @@ func main() {
 	}
 }
 
+// servers run a broker on a folder until ctx ends. They call ready with the address,
+// as scheme://host:port, and the process that does the work.
+var servers = map[string]func(ctx context.Context, dir string, ready func(address string, pid int)) error{
+	"jetstream":        serveJetStream(false),
+	"jetstream-always": serveJetStream(true),
+	"nsq":              serveNSQ,
+	"rabbitmq":         serveRabbitMQ,
+}
+
 func run(ctx context.Context, args []string) error {
 	switch {
-	case len(args) == 2 && args[0] == "serve":
-		return serve(ctx, args[1])
+	case len(args) == 3 && args[0] == "serve":
+		serve := servers[args[1]]
+		if serve == nil {
+			return fmt.Errorf("no broker %q", args[1])
+		}
+		return serve(ctx, args[2], func(address string, pid int) { fmt.Println("peer at", address, "process", pid) })
 	case len(args) == 2 && args[0] == "load":
 		var l load
 		if err := json.Unmarshal([]byte(args[1]), &l); err != nil {
@@ -45,22 +65,5 @@ func run(ctx context.Context, args []string) error {
 		}
 		return enc.Encode(map[string]*result{"result": r})
 	}
-	return fmt.Errorf("usage: peers serve DIR | peers load JSON")
-}
-
-// serve is nats-server -js -sd DIR.
-func serve(ctx context.Context, dir string) error {
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: dir, NoSigs: true})
-	if err != nil {
-		return fmt.Errorf("make the server: %w", err)
-	}
-	s.Start()
-	if !s.ReadyForConnections(30 * time.Second) {
-		return fmt.Errorf("the server was not ready in time")
-	}
-	fmt.Println("peer at", s.Addr())
-	<-ctx.Done()
-	s.Shutdown()
-	s.WaitForShutdown()
-	return nil
+	return fmt.Errorf("usage: peers serve NAME DIR | peers load JSON")
 }

@@ -243,4 +243,15 @@ func BenchmarkDelays(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/message")
 		b.ReportMetric(float64(size)/n, "B/message")
 	})
+	b.Run("restore", func(b *testing.B) {
+		saved := fill(anyOrder).append(nil)
+		for b.Loop() {
+			var d delays
+			d.restore(&reader{b: saved})
+			if d.len() != n {
+				b.Fatal(d.len())
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/message")
+	})
 }
