@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	tubev1 "github.com/tube-mq/tube/proto/tube/v1"
@@ -115,6 +116,51 @@ func TestBadQueueRequests(t *testing.T) {
 	n.alive()
 	if end := must(t, q.admin.GetGroup, &tubev1.GetGroupRequest{Group: "g"}).Total.Backlog; end != 0 {
 		t.Errorf("%d messages were stored", end)
+	}
+}
+
+// What is said of leases and messages that cannot be is refused for each by itself, with
+// a reason, and changes nothing.
+func TestBadLeases(t *testing.T) {
+	n := newNode(t)
+	n.createTopic("t", 1)
+	q := n.queues()
+	for _, g := range []string{"g", "other", "back"} {
+		q.group(g, "t", &tubev1.QueueSettings{Lease: durationpb.New(time.Second), Backoff: []*durationpb.Duration{durationpb.New(0)}})
+	}
+	q.group("all", "t", &tubev1.QueueSettings{Mode: proto.String("broadcast")})
+	for range 2 {
+		q.send("t", out("m"))
+	}
+	lease := func(group, who string) string { return q.takeAll(group, who, 1)[0].LeaseId }
+	first := lease("g", "a")
+	back := lease("back", "a")
+	must(t, q.admin.SeekGroup, &tubev1.SeekGroupRequest{Group: "back", To: &tubev1.Position{At: &tubev1.Position_Start{Start: true}}})
+	everybody := must(t, q.Receive, &tubev1.ReceiveRequest{Group: "all", ConsumerId: "c", Wait: durationpb.New(10 * time.Second)}).Messages[0].LeaseId
+	never := "0-99" + strings.TrimPrefix(first, "0-0") // there is no such message
+	for _, x := range []struct{ call, body, want string }{
+		{"QueueService/Acknowledge", `{"group":"other","leaseIds":["` + first + `"]}`, "LEASE_UNKNOWN"},
+		{"QueueService/Acknowledge", `{"group":"g","leaseIds":["what"]}`, "LEASE_UNKNOWN"},
+		{"QueueService/Nack", `{"group":"g","entries":[{"leaseId":"` + never + `"}]}`, "LEASE_UNKNOWN"},
+		{"QueueService/Acknowledge", `{"group":"back","leaseIds":["` + back + `"]}`, "LEASE_EXPIRED"},
+		{"QueueService/Extend", `{"group":"back","leaseIds":["` + back + `"]}`, "LEASE_EXPIRED"},
+		{"QueueService/Complete", `{"group":"back","leaseIds":["` + back + `"],"send":[{"topic":"t","messages":[{}]}]}`, "LEASE_EXPIRED"},
+		{"QueueService/Complete", `{"group":"all","leaseIds":["` + everybody + `"],"send":[{"topic":"t","messages":[{}]}]}`, "GROUP_MODE"},
+		{"QueueService/Receive", `{"group":"all"}`, "INVALID_FIELD"},
+		{"QueueAdminService/CancelDelayed", `{"topic":"t","messages":[{"at":{"partition":0,"offset":"0"}}]}`, "UNKNOWN_MESSAGE"},
+		{"QueueAdminService/CancelDelayed", `{"topic":"t","messages":[{"at":{"partition":0,"offset":"99"}}]}`, "UNKNOWN_MESSAGE"},
+		{"QueueAdminService/RescheduleDelayed", `{"topic":"t","messages":[{"at":{"partition":0,"offset":"0"}}],"delay":"1s"}`, "UNKNOWN_MESSAGE"},
+		{"QueueAdminService/TraceMessage", `{"topic":"t","message":{"at":{"partition":0,"offset":"99"}}}`, "UNKNOWN_MESSAGE"},
+		{"QueueAdminService/SeekGroup", `{"group":"none","to":{"start":true}}`, "UNKNOWN_GROUP"},
+	} {
+		if _, _, _, text := n.post(x.call, x.body); !strings.Contains(text, `"`+x.want+`"`) {
+			t.Errorf("%s %s is answered with %s, want %s", x.call, x.body, text, x.want)
+		}
+	}
+	for _, g := range []string{"g", "other", "back"} {
+		if backlog := must(t, q.admin.GetGroup, &tubev1.GetGroupRequest{Group: g}).Total.Backlog; backlog != 2 {
+			t.Errorf("group %s is to do %d of 2 messages", g, backlog)
+		}
 	}
 }
 

@@ -167,7 +167,7 @@ func (p *Partition) delayed(o record.Offset) error {
 	p.machine.mu.Lock()
 	defer p.machine.mu.Unlock()
 	if p.machine.queues.DueMillis(o) == 0 {
-		return fmt.Errorf("%w: offset %d of partition %s", queue.ErrNotDelayed, o, p.id)
+		return fmt.Errorf("%w: offset %d of partition %d", queue.ErrNotDelayed, o, p.id.Partition)
 	}
 	return nil
 }

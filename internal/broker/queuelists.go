@@ -18,7 +18,7 @@ func (p *Partition) QueueUndone(id queue.GroupID, from record.Offset, most int) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.queues.Has(id, "") {
-		return nil, fmt.Errorf("%w: %d has not begun in partition %s", queue.ErrUnknownGroup, id, p.id)
+		return nil, fmt.Errorf("%w: %d has not begun in partition %d", queue.ErrUnknownGroup, id, p.id.Partition)
 	}
 	most = min(most, maxListed)
 	var out []record.Offset

@@ -95,7 +95,7 @@ func (s *sending) prepare(list []queue.Outgoing) {
 			s.sent[i].Err = fmt.Errorf("%w: %d ms, the limit is %s", queue.ErrDelayTooLong, due-s.clock, queue.MaxDelay)
 			continue
 		case due > s.clock && full:
-			s.sent[i].Err = fmt.Errorf("%w: %d wait in partition %s", queue.ErrTooManyDelayed, queue.MaxDelayed, s.p.id)
+			s.sent[i].Err = fmt.Errorf("%w: %d wait in partition %d", queue.ErrTooManyDelayed, queue.MaxDelayed, s.p.id.Partition)
 			continue
 		}
 		if id, window := m.DedupeID(topic); id != "" {

@@ -310,7 +310,7 @@ func traceText(g *tubev1.GroupTrace) string {
 	case "delayed":
 		return "is due at " + at()
 	case "backing-off":
-		return fmt.Sprintf("failed %d times (%s), comes again at %s", g.Attempts, g.LastReason, at())
+		return fmt.Sprintf("failed, attempt %d (%s), comes again at %s", g.Attempts, g.LastReason, at())
 	case "dead":
 		return fmt.Sprintf("is among the dead letters after %d failures: %s", g.Attempts, g.LastReason)
 	case "done":

@@ -128,27 +128,27 @@ func (d *Desk) why(nowMillis int64, e *Explanation) (reason, sentence string) {
 	case d.sourceErr != nil:
 		return ReasonStorage, fmt.Sprintf("the partition cannot be read: %v", d.sourceErr)
 	case d.deadErr != nil && e.Dying > 0:
-		return ReasonDeadLetters, fmt.Sprintf("%d messages are to be dead letters, which cannot be written: %v", e.Dying, d.deadErr)
+		return ReasonDeadLetters, fmt.Sprintf("%s, which cannot be written: %v", messagesDo(e.Dying, "is to be a dead letter", "are to be dead letters"), d.deadErr)
 	case e.FailuresFull:
 		return ReasonFailures, fmt.Sprintf("%d messages of the partition failed and wait to be tried again: no new ones until some of them are done", MaxFailures)
 	case e.Delayed == e.Backlog:
-		return ReasonWaiting, fmt.Sprintf("all %d messages were sent with a delay and are not due yet", e.Backlog)
+		return ReasonWaiting, "all that is there was sent with a delay and is not due yet: " + messagesDo(e.Backlog, "", "")
 	case d.lastAsk == rateMessages || d.lastAsk == rateBytes:
 		return ReasonRate, "the group's rate is used up for the moment"
 	case d.held >= d.cfg.Settings.MaxInFlight:
-		return ReasonInFlight, fmt.Sprintf("%d messages are in hand, the group's limit in each partition: acknowledge, or raise max-in-flight", d.held)
+		return ReasonInFlight, fmt.Sprintf("%s in hand, the group's limit in each partition: acknowledge, or raise max-in-flight", messagesDo(int64(d.held), "is", "are"))
 	case e.Ready == 0:
 		return d.whyNoneReady(nowMillis, e)
 	case e.Consumers == 0 && e.Receivers == 0:
-		return ReasonNoConsumer, fmt.Sprintf("%d messages are ready, but no consumer has asked for any", e.Ready)
+		return ReasonNoConsumer, fmt.Sprintf("%s ready, but no consumer has asked for any", messagesDo(e.Ready, "is", "are"))
 	case d.lastAsk == handExclusive || d.lastAsk == handDrains || e.Suspects > 0 && e.Suspects == e.Ready:
-		return ReasonSuspects, fmt.Sprintf("%d messages were lost together with others and are handed out one at a time, each to a consumer that holds nothing else", e.Suspects)
+		return ReasonSuspects, fmt.Sprintf("%s lost together with others; such go one at a time, each to a consumer that holds nothing else", messagesDo(e.Suspects, "was", "were"))
 	case e.Filtered > 0 && d.lastAsk == looked:
 		return ReasonFilter, "the filter leaves out what is there; it is being looked through"
 	case e.Receivers == 0:
-		return ReasonNoCredit, fmt.Sprintf("%d messages are ready, but no consumer asks for more: all are busy, or grant no credit", e.Ready)
+		return ReasonNoCredit, fmt.Sprintf("%s ready, but no consumer asks for more: all are busy, or grant no credit", messagesDo(e.Ready, "is", "are"))
 	}
-	return ReasonMoving, fmt.Sprintf("%d messages are ready and being handed out", e.Ready)
+	return ReasonMoving, fmt.Sprintf("%s ready and being handed out", messagesDo(e.Ready, "is", "are"))
 }
 
 // whyNoneReady: there is a backlog, and all of it is somewhere.
@@ -165,7 +165,7 @@ func (d *Desk) whyNoneReady(nowMillis int64, e *Explanation) (reason, sentence s
 		case !d.leases.has(owner):
 			state = "waiting to be tried again"
 		}
-		return ReasonKey, fmt.Sprintf("%d messages wait for others of their key; %d of them for offset %d, which is %s", e.HeldBack, waiting, owner, state)
+		return ReasonKey, fmt.Sprintf("%s behind others of the same key; %d of them for offset %d, which is %s", messagesDo(e.HeldBack, "waits", "wait"), waiting, owner, state)
 	}
 	if e.Parked > 0 {
 		o, _ := d.parked.next(0)
@@ -173,13 +173,25 @@ func (d *Desk) whyNoneReady(nowMillis int64, e *Explanation) (reason, sentence s
 		return ReasonKey, fmt.Sprintf("offset %d failed too often and is parked: retry or skip it", o)
 	}
 	if e.Leased > 0 && e.OldestLease != nil {
-		return ReasonLeased, fmt.Sprintf("all %d messages are in hand; the next lease, of offset %d with consumer %q, ends in %.1f s",
-			e.Leased, e.OldestLease.Offset, e.OldestLease.Member, float64(e.OldestLease.UntilMillis-nowMillis)/1000)
+		return ReasonLeased, fmt.Sprintf("%s in hand, which is all there is; the next lease, of offset %d with consumer %q, ends in %.1f s",
+			messagesDo(e.Leased, "is", "are"), e.OldestLease.Offset, e.OldestLease.Member, float64(e.OldestLease.UntilMillis-nowMillis)/1000)
 	}
 	if e.Waiting > 0 || e.Delayed > 0 {
-		return ReasonWaiting, fmt.Sprintf("%d messages wait to be tried again and %d for the time they were sent for", e.Waiting, e.Delayed)
+		return ReasonWaiting, fmt.Sprintf("%s to be tried again and %d for the time they were sent for", messagesDo(e.Waiting, "waits", "wait"), e.Delayed)
 	}
-	return ReasonDeadLetters, fmt.Sprintf("%d messages are being written to the dead letters", e.Dying)
+	return ReasonDeadLetters, fmt.Sprintf("%s being written to the dead letters", messagesDo(e.Dying, "is", "are"))
+}
+
+// messagesDo is "1 message is" or "3 messages are", for example.
+func messagesDo(n int64, one, many string) string {
+	noun, verb := " messages", many
+	if n == 1 {
+		noun, verb = " message", one
+	}
+	if verb != "" {
+		verb = " " + verb
+	}
+	return itoa(n) + noun + verb
 }
 
 func (d *Desk) pendingLease(l *lease) Pending {

@@ -11,6 +11,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -211,6 +214,40 @@ func TestBadInputHasACodeAndADetail(t *testing.T) {
 	}
 	if c.queues.sent != nil || c.queues.settled != nil {
 		t.Errorf("something was done: %v, %v", c.queues.sent, c.queues.settled)
+	}
+}
+
+// Every error that package queue declares is told as what it is, to who asked for one
+// thing and for one of several.
+func TestEveryErrorOfQueuesHasACode(t *testing.T) {
+	named := map[string]bool{}
+	for _, pattern := range []string{"../queue/*.go", "queue_errors.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range regexp.MustCompile(`(?m)^\s*(?:var )?(Err\w+)\s+= errors\.New|\{queue\.(Err\w+), connect`).FindAllStringSubmatch(string(text), -1) {
+				if m[1] != "" && !named[m[1]] {
+					named[m[1]] = false
+				}
+				if m[2] != "" {
+					named[m[2]] = true
+				}
+			}
+		}
+	}
+	if len(named) < 20 {
+		t.Fatalf("only %v", named)
+	}
+	for name, mapped := range named {
+		if !mapped {
+			t.Errorf("queue.%s has no code", name)
+		}
 	}
 }
 
