@@ -69,7 +69,10 @@ func (c *Coordinator) Describe(name string) *Description {
 	case c.consumers[name] != nil || st != nil && st.ByCoordinator && g == nil:
 		d.Err = fmt.Errorf("%w of the classic protocol: the coordinator assigns the partitions of %q", ErrGroupNotFound, name)
 	case g != nil:
-		d.Phase, d.ProtocolType, d.Protocol, d.Generation = g.phase, g.protocolType, g.protocol, g.generation
+		d.Phase, d.ProtocolType, d.Protocol, d.Generation = g.told(), g.protocolType, g.protocol, g.generation
+		if d.Phase == Empty {
+			d.Protocol = ""
+		}
 		for _, m := range g.ordered() {
 			dm := DescribedMember{ID: m.ID, Instance: m.Instance, ClientID: m.ClientID, ClientHost: m.ClientHost}
 			if g.phase == Stable {
@@ -85,6 +88,16 @@ func (c *Coordinator) Describe(name string) *Description {
 	return d
 }
 
+// told is the phase that others are told of. Once the last member has left the group
+// is empty for them, as in Kafka: that it is, is committed a moment later, and whoever
+// asks for a change meanwhile waits for that.
+func (g *live) told() Phase {
+	if g.phase == Preparing && len(g.members) == 0 {
+		return Empty
+	}
+	return g.phase
+}
+
 // List names the shard's groups, by name; none while not leading.
 func (c *Coordinator) List() []Listing {
 	if !c.leading {
@@ -93,7 +106,7 @@ func (c *Coordinator) List() []Listing {
 	var out []Listing
 	for name, g := range c.groups {
 		if c.consumers[name] == nil {
-			out = append(out, Listing{Group: name, ProtocolType: g.protocolType, Phase: g.phase})
+			out = append(out, Listing{Group: name, ProtocolType: g.protocolType, Phase: g.told()})
 		}
 	}
 	for name, s := range c.m.groups {

@@ -48,13 +48,21 @@ func (d *Door) incrementalAlterConfigs(ctx context.Context, c *client, r kmsg.Re
 }
 
 func (d *Door) changeConfig(ctx context.Context, at resource, configs []kmsg.IncrementalAlterConfigsRequestResourceConfig, brokers []master.BrokerSetting, validateOnly bool) error {
+	others, err := withoutThrottles(at, configs)
+	if err != nil {
+		return err
+	}
+	if len(others) == 0 && len(configs) > 0 {
+		_, err := d.findResource(d.image(), at)
+		return err
+	}
 	c, err := d.findChanging(at)
 	if err != nil {
 		return err
 	}
 	given := map[string]bool{}
 	ch := master.ConfigChange{Set: map[string]string{}}
-	for _, s := range configs {
+	for _, s := range others {
 		name, err := c.setting(s.Name, brokers)
 		if err != nil {
 			return err
