@@ -30,6 +30,7 @@ type Config struct {
 
 	ReplaceAfter        time.Duration
 	ReplicationThrottle int64 // bytes per second
+	CopyThrottle        int64 // bytes per second
 
 	// Listening addresses, host:port; port 0 takes a free one.
 	Kafka, HTTP, Peer string

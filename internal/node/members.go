@@ -170,19 +170,17 @@ func (n *Node) handOver(ctx context.Context) {
 // handOverTimeout bounds how long a stop waits for others to lead.
 const handOverTimeout = time.Second
 
-// throttle is what bounds the copying to a new replica of a group.
-func (n *Node) throttle(id record.Group) *throttle {
+// copyRate bounds the copying to a replica of a group, in bytes per second: what was given
+// with the move that it belongs to, or else the node's own limit; 0: none.
+func (n *Node) copyRate(id record.Group) int64 {
 	for _, t := range n.meta.Image().Topics {
 		for i := range t.Partitions {
 			if p := &t.Partitions[i]; p.Group == id && p.Throttle > 0 {
-				n.copies.mu.Lock()
-				n.copies.bytesPerSecond = p.Throttle
-				n.copies.mu.Unlock()
-				return n.copies
+				return p.Throttle
 			}
 		}
 	}
-	return nil
+	return n.cfg.CopyThrottle
 }
 
 // partitionLed passes on what a partition's replica here sees of its leadership.

@@ -89,8 +89,11 @@ type Node struct {
 	stopErr  error
 }
 
-// startTimeout bounds how long a start waits for its own replicas.
-const startTimeout = 5 * time.Minute
+// leadTimeout bounds how long a start waits for leaders of the partitions that it has
+// replicas of. It is a courtesy to clients: one that cannot have a leader, as most of its
+// replicas are away, must not keep the node from serving the others, or from being told
+// to go on without.
+const leadTimeout = 10 * time.Second
 
 // Start starts a node on the real disk and returns once it serves.
 func Start(ctx context.Context, cfg *config.Config, version string, logger *slog.Logger) (*Node, error) {
@@ -415,9 +418,12 @@ func (n *Node) join(ctx context.Context) error {
 		return err
 	}
 	n.host.Load().MembersKnown()
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	lead, cancel := context.WithTimeout(ctx, leadTimeout)
 	defer cancel()
-	return n.recon.ready(ctx)
+	if n.recon.ready(lead) != nil && ctx.Err() == nil {
+		n.logger.Warn("not all partitions here have a leader yet: the node serves without them", "waited", leadTimeout)
+	}
+	return ctx.Err()
 }
 
 // register tells the cluster where this node is now. It is tried until there is an

@@ -240,7 +240,7 @@ func (c copier) Copy(ctx context.Context, node record.NodeID, group record.Group
 		return fmt.Errorf("copy from node %d: %w", node, err)
 	}
 	defer func() { _ = stream.Close() }()
-	in := receiving{sink: sink, throttle: c.n.throttle(group)}
+	in := receiving{sink: sink, throttle: c.n.copies, rate: c.n.copyRate(group)}
 	for stream.Receive() {
 		if err := in.take(ctx, stream.Msg()); err != nil {
 			return fmt.Errorf("copy from node %d: %w", node, err)
@@ -259,6 +259,7 @@ func (c copier) Copy(ctx context.Context, node record.NodeID, group record.Group
 type receiving struct {
 	sink     broker.CopySink
 	throttle *throttle
+	rate     int64 // bytes per second
 	head     *peerv1.CopyHead
 	state    []byte
 	begun    bool // the sink has its head
@@ -298,7 +299,7 @@ func (r *receiving) take(ctx context.Context, m *peerv1.CopyResponse) error {
 		if !r.begun {
 			return errors.New("batches before the state is whole")
 		}
-		if err := r.throttle.wait(ctx, len(b)); err != nil {
+		if err := r.throttle.wait(ctx, len(b), r.rate); err != nil {
 			return err
 		}
 		return r.sink.Batches(b)

@@ -132,18 +132,10 @@ func (n *Node) dropOldMasters() error {
 }
 
 // lookForRecovery says what has to be done if the masters were recovered while this node
-// ran: it hears of them no more.
-func (n *Node) lookForRecovery(ctx context.Context) {
-	if n.metaLeader() >= 0 || n.outdated.Load() {
-		return
-	}
-	answers, _, _ := n.greet(ctx, n.otherMasters())
-	for _, a := range answers {
-		if id := n.id(); a.GetClusterId() == id.ClusterID && metaReplicaIn(a, id.Node) > id.MetaReplica {
-			n.outdated.Store(true)
-			n.logger.Error(outdatedText)
-			return
-		}
+// ran: those of now speak to another replica than the one here.
+func (n *Node) lookForRecovery() {
+	if g := n.host.Load().Group(metaGroup); g != nil && g.Superseded() && !n.outdated.Swap(true) {
+		n.logger.Error(outdatedText)
 	}
 }
 

@@ -18,7 +18,7 @@ const repairEvery = time.Second
 func (n *Node) repair(ctx context.Context) {
 	every(ctx, repairEvery, func() {
 		n.checkMasterGroups()
-		n.lookForRecovery(ctx)
+		n.lookForRecovery()
 		damaged := n.damagedWithOthers()
 		if len(damaged) == 0 {
 			return

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// throttle bounds how fast copies come in, bytes per second: all of them together.
+// throttle bounds how fast copies come in: all of them together, if they have the same
+// rate.
 type throttle struct {
-	mu             sync.Mutex
-	bytesPerSecond int64
-	// free is when what was let through so far would have come at that rate.
+	mu sync.Mutex
+	// free is when what was let through so far would have come.
 	free time.Time
 }
 
-// wait returns once n more bytes may be taken.
-func (t *throttle) wait(ctx context.Context, n int) error {
-	if t == nil || t.bytesPerSecond <= 0 {
+// wait returns once n more bytes may be taken at a rate in bytes per second; 0: at once.
+func (t *throttle) wait(ctx context.Context, n int, bytesPerSecond int64) error {
+	if t == nil || bytesPerSecond <= 0 {
 		return nil
 	}
 	t.mu.Lock()
@@ -25,7 +25,7 @@ func (t *throttle) wait(ctx context.Context, n int) error {
 		t.free = now
 	}
 	until := t.free
-	t.free = t.free.Add(time.Duration(int64(n) * int64(time.Second) / t.bytesPerSecond))
+	t.free = t.free.Add(time.Duration(int64(n) * int64(time.Second) / bytesPerSecond))
 	t.mu.Unlock()
 	if d := time.Until(until); d > 0 {
 		select {

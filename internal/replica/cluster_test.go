@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tube-mq/tube/internal/record"
@@ -304,173 +305,188 @@ func (c *crew) agree(tm *team, n uint64) {
 }
 
 func TestReplicasAgree(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 200)
-	c.agree(tm, 200)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 200)
+		c.agree(tm, 200)
+	})
 }
 
 func TestAcknowledgedSurvivesTheLeadersDeath(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	for round := range 4 {
-		c.write(tm, 30)
-		lead := c.leader(tm)
-		c.kill(lead)
-		c.write(tm, 30)
-		c.start(lead)
-		c.agree(tm, uint64(60*(round+1)))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		for round := range 4 {
+			c.write(tm, 30)
+			lead := c.leader(tm)
+			c.kill(lead)
+			c.write(tm, 30)
+			c.start(lead)
+			c.agree(tm, uint64(60*(round+1)))
+		}
+	})
 }
 
 func TestAllLosePowerAtOnce(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	for round := range 3 {
-		c.write(tm, 50)
-		for n := record.NodeID(1); n <= 3; n++ {
-			c.kill(n)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		for round := range 3 {
+			c.write(tm, 50)
+			for n := record.NodeID(1); n <= 3; n++ {
+				c.kill(n)
+			}
+			for n := record.NodeID(3); n >= 1; n-- {
+				c.start(n)
+			}
+			c.agree(tm, uint64(50*(round+1)))
 		}
-		for n := record.NodeID(3); n >= 1; n-- {
-			c.start(n)
-		}
-		c.agree(tm, uint64(50*(round+1)))
-	}
+	})
 }
 
 // A follower that is further behind than the leader's log reaches gets a copy.
 func TestAFollowerFarBehindGetsACopy(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 10)
-	lead := c.leader(tm)
-	behind := lead%3 + 1
-	c.kill(behind)
-	c.write(tm, 50, behind)
-	for range 3 { // the log keeps what was applied since the last checkpoint
-		for n, h := range c.hosts {
-			if err := h.Checkpoint(); err != nil {
-				t.Fatalf("node %d: %v", n, err)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 10)
+		lead := c.leader(tm)
+		behind := lead%3 + 1
+		c.kill(behind)
+		c.write(tm, 50, behind)
+		for range 3 { // the log keeps what was applied since the last checkpoint
+			for n, h := range c.hosts {
+				if err := h.Checkpoint(); err != nil {
+					t.Fatalf("node %d: %v", n, err)
+				}
 			}
 		}
-	}
-	lead = c.leader(tm)
-	if first := tm.groups[lead].core.log.base; first < 40 {
-		t.Fatalf("the leader's log begins at %d: the test shows nothing", first)
-	}
-	c.start(behind)
-	c.agree(tm, 60)
-	// The copy outlives a crash, and so does what came behind it.
-	c.write(tm, 10)
-	c.kill(behind)
-	c.start(behind)
-	c.agree(tm, 70)
+		lead = c.leader(tm)
+		if first := tm.groups[lead].core.log.base; first < 40 {
+			t.Fatalf("the leader's log begins at %d: the test shows nothing", first)
+		}
+		c.start(behind)
+		c.agree(tm, 60)
+		// The copy outlives a crash, and so does what came behind it.
+		c.write(tm, 10)
+		c.kill(behind)
+		c.start(behind)
+		c.agree(tm, 70)
+	})
 }
 
 func TestALeaderThatIsCutOffConfirmsNothing(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 10)
-	lead := c.leader(tm)
-	old := tm.groups[lead]
-	if err := old.Barrier(t.Context()); err != nil {
-		t.Fatalf("a leader with a majority: %v", err)
-	}
-	c.isolate(lead, true)
-	done := make(chan error, 1)
-	old.Propose(Proposal{Data: []byte("lost"), Done: func(_ any, err error) { done <- err }})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if err := old.Barrier(ctx); !errors.Is(err, ErrNotLeader) {
-		t.Fatalf("a leader that is cut off: %v", err)
-	}
-	if err := <-done; !errors.Is(err, ErrUnknownOutcome) {
-		t.Fatalf("a proposal to a leader that is cut off: %v", err)
-	}
-	c.write(tm, 10, lead)
-	c.isolate(lead, false)
-	c.agree(tm, 20)
-	for _, m := range tm.machines {
-		if n, _ := m.state(); n != 20 {
-			t.Fatalf("%d entries, 20 were acknowledged: the one that was cut off came in", n)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 10)
+		lead := c.leader(tm)
+		old := tm.groups[lead]
+		if err := old.Barrier(t.Context()); err != nil {
+			t.Fatalf("a leader with a majority: %v", err)
 		}
-	}
-}
-
-func TestMembershipMovesToOtherNodes(t *testing.T) {
-	c := newCrew(t, 5, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 20)
-	// Replicas 104 and 105 come, 1 and 2 go, and with them perhaps the leader.
-	c.mu.Lock()
-	tm.peers = map[record.ReplicaID]record.NodeID{1: 1, 2: 2, 3: 3, 104: 4, 105: 5}
-	for _, g := range tm.groups {
-		g.SetPeers(tm.peers)
-	}
-	c.mu.Unlock()
-	c.join(7, tm, 4)
-	c.join(7, tm, 5)
-	target := []record.ReplicaID{3, 104, 105}
-	stop := make(chan struct{})
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				c.write(tm, 1)
+		c.isolate(lead, true)
+		done := make(chan error, 1)
+		old.Propose(Proposal{Data: []byte("lost"), Done: func(_ any, err error) { done <- err }})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := old.Barrier(ctx); !errors.Is(err, ErrNotLeader) {
+			t.Fatalf("a leader that is cut off: %v", err)
+		}
+		if err := <-done; !errors.Is(err, ErrUnknownOutcome) {
+			t.Fatalf("a proposal to a leader that is cut off: %v", err)
+		}
+		c.write(tm, 10, lead)
+		c.isolate(lead, false)
+		c.agree(tm, 20)
+		for _, m := range tm.machines {
+			if n, _ := m.state(); n != 20 {
+				t.Fatalf("%d entries, 20 were acknowledged: the one that was cut off came in", n)
 			}
 		}
 	})
-	c.eventually("membership is the target", func() bool {
-		lead := c.leader(tm)
+}
+
+func TestMembershipMovesToOtherNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 5, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 20)
+		// Replicas 104 and 105 come, 1 and 2 go, and with them perhaps the leader.
 		c.mu.Lock()
-		g := tm.groups[lead]
-		c.mu.Unlock()
-		done, err := g.Drive(t.Context(), target, nil)
-		if err != nil && !errors.Is(err, ErrNotLeader) {
-			t.Logf("drive: %v", err)
+		tm.peers = map[record.ReplicaID]record.NodeID{1: 1, 2: 2, 3: 3, 104: 4, 105: 5}
+		for _, g := range tm.groups {
+			g.SetPeers(tm.peers)
 		}
-		return done
+		c.mu.Unlock()
+		c.join(7, tm, 4)
+		c.join(7, tm, 5)
+		target := []record.ReplicaID{3, 104, 105}
+		stop := make(chan struct{})
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					c.write(tm, 1)
+					time.Sleep(time.Millisecond) // else the bubble's clock stands still
+				}
+			}
+		})
+		c.eventually("membership is the target", func() bool {
+			lead := c.leader(tm)
+			c.mu.Lock()
+			g := tm.groups[lead]
+			c.mu.Unlock()
+			done, err := g.Drive(t.Context(), target, nil)
+			if err != nil && !errors.Is(err, ErrNotLeader) {
+				t.Logf("drive: %v", err)
+			}
+			return done
+		})
+		close(stop)
+		writer.Wait()
+		for _, n := range []record.NodeID{1, 2} {
+			c.mu.Lock()
+			g := tm.groups[n]
+			delete(tm.groups, n)
+			delete(tm.machines, n)
+			h := c.hosts[n]
+			c.mu.Unlock()
+			if err := h.Remove(g); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.write(tm, 20)
+		c.agree(tm, 40)
+		for n := record.NodeID(3); n <= 5; n++ {
+			c.kill(n)
+		}
+		for n := record.NodeID(3); n <= 5; n++ {
+			c.start(n)
+		}
+		c.write(tm, 1)
+		c.agree(tm, 41)
 	})
-	close(stop)
-	writer.Wait()
-	for _, n := range []record.NodeID{1, 2} {
-		c.mu.Lock()
-		g := tm.groups[n]
-		delete(tm.groups, n)
-		delete(tm.machines, n)
-		h := c.hosts[n]
-		c.mu.Unlock()
-		if err := h.Remove(g); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.write(tm, 20)
-	c.agree(tm, 40)
-	for n := record.NodeID(3); n <= 5; n++ {
-		c.kill(n)
-	}
-	for n := record.NodeID(3); n <= 5; n++ {
-		c.start(n)
-	}
-	c.write(tm, 1)
-	c.agree(tm, 41)
 }
 
 func TestLeadershipIsHandedOver(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 10)
-	lead := c.leader(tm)
-	tm.groups[lead].Transfer(0)
-	next := c.leader(tm, lead)
-	c.write(tm, 10)
-	c.agree(tm, 20)
-	if next == lead {
-		t.Fatal("the same node leads")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 10)
+		lead := c.leader(tm)
+		tm.groups[lead].Transfer(0)
+		next := c.leader(tm, lead)
+		c.write(tm, 10)
+		c.agree(tm, 20)
+		if next == lead {
+			t.Fatal("the same node leads")
+		}
+	})
 }
 
 // quiet reports whether a group's replica on a node has stopped its clock.
@@ -483,261 +499,279 @@ func (c *crew) quiet(tm *team, n record.NodeID) bool {
 }
 
 func TestIdleGroupsGoQuietAndWake(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 10)
-	allQuiet := func() bool { return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) }
-	c.eventually("all replicas are quiet", allQuiet)
-	lead := c.leader(tm)
-	term := tm.groups[lead].Status().Term
-	c.write(tm, 10)
-	c.agree(tm, 20)
-	c.eventually("all replicas are quiet again", allQuiet)
-	if s := tm.groups[lead].Status(); !s.Leading || s.Term != term {
-		t.Fatalf("waking cost the leader its place: %+v, it was term %d", s, term)
-	}
-	// A dead leader is noticed although nobody's clock runs.
-	c.kill(lead)
-	c.write(tm, 10, lead)
-	c.start(lead)
-	c.agree(tm, 30)
-	// And so is a dead follower, by the one who needs it.
-	c.eventually("all replicas are quiet once more", allQuiet)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 10)
+		allQuiet := func() bool { return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) }
+		c.eventually("all replicas are quiet", allQuiet)
+		lead := c.leader(tm)
+		term := tm.groups[lead].Status().Term
+		c.write(tm, 10)
+		c.agree(tm, 20)
+		c.eventually("all replicas are quiet again", allQuiet)
+		if s := tm.groups[lead].Status(); !s.Leading || s.Term != term {
+			t.Fatalf("waking cost the leader its place: %+v, it was term %d", s, term)
+		}
+		// A dead leader is noticed although nobody's clock runs.
+		c.kill(lead)
+		c.write(tm, 10, lead)
+		c.start(lead)
+		c.agree(tm, 30)
+		// And so is a dead follower, by the one who needs it.
+		c.eventually("all replicas are quiet once more", allQuiet)
+	})
 }
 
 // A process that did not run for a while may have been deposed: it serves nothing
 // until a majority has said that it still leads.
 func TestALeaderThatSleptIsInDoubt(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 10)
-	lead := c.leader(tm)
-	c.isolate(lead, true)
-	c.mu.Lock()
-	g, h := tm.groups[lead], c.hosts[lead]
-	c.mu.Unlock()
-	h.doubt()
-	serves := make(chan bool, 1)
-	g.Do(func() { serves <- g.core.status().Leading }) // long before its clock deposes it
-	if <-serves {
-		t.Fatal("a leader in doubt serves")
-	}
-	c.isolate(lead, false)
-	c.write(tm, 10)
-	c.agree(tm, 20)
-	c.eventually("a clock that stands still is noticed", func() bool { h.lastTick.Store(1); return h.late() })
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 10)
+		lead := c.leader(tm)
+		c.isolate(lead, true)
+		c.mu.Lock()
+		g, h := tm.groups[lead], c.hosts[lead]
+		c.mu.Unlock()
+		h.doubt()
+		serves := make(chan bool, 1)
+		g.Do(func() { serves <- g.core.status().Leading }) // long before its clock deposes it
+		if <-serves {
+			t.Fatal("a leader in doubt serves")
+		}
+		c.isolate(lead, false)
+		c.write(tm, 10)
+		c.agree(tm, 20)
+		c.eventually("a clock that stands still is noticed", func() bool { h.lastTick.Store(1); return h.late() })
+	})
 }
 
 // The doubt begins at once, also for a group whose turn is yet to come: a reader who
 // asks in between must not be told an old end.
 func TestALeaderThatSleptIsInDoubtBeforeItsTurn(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 10)
-	lead := c.leader(tm)
-	c.mu.Lock()
-	g, h := tm.groups[lead], c.hosts[lead]
-	c.mu.Unlock()
-	busy := make(chan struct{})
-	g.Do(func() { <-busy })
-	h.doubt()
-	if g.Status().Leading {
-		t.Error("a leader in doubt serves until its turn comes")
-	}
-	close(busy)
-	c.eventually("the leader is confirmed", func() bool { return c.leader(tm) != 0 })
-	c.write(tm, 10)
-	c.agree(tm, 20)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 10)
+		lead := c.leader(tm)
+		c.mu.Lock()
+		g, h := tm.groups[lead], c.hosts[lead]
+		c.mu.Unlock()
+		busy := make(chan struct{})
+		g.Do(func() { <-busy })
+		h.doubt()
+		if g.Status().Leading {
+			t.Error("a leader in doubt serves until its turn comes")
+		}
+		close(busy)
+		c.eventually("the leader is confirmed", func() bool { return c.leader(tm) != 0 })
+		c.write(tm, 10)
+		c.agree(tm, 20)
+	})
 }
 
 // When two of three are lost for good the third goes on alone, if it is told to,
 // also after a crash, and may grow again.
 func TestASurvivorIsForcedToGoOnAlone(t *testing.T) {
-	c := newCrew(t, 4, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 20)
-	c.agree(tm, 20)
-	c.kill(1)
-	c.kill(2)
-	c.mu.Lock()
-	g := tm.groups[3]
-	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if _, err := g.ProposeWait(ctx, []byte("x")); err == nil {
-		t.Fatal("one of three commits by itself")
-	}
-	done := make(chan error, 1)
-	g.ForceSole(func(err error) { done <- err })
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	c.write(tm, 10)
-	c.kill(3)
-	c.start(3)
-	c.write(tm, 10)
-	// It grows by a new replica.
-	c.mu.Lock()
-	tm.peers = map[record.ReplicaID]record.NodeID{3: 3, 104: 4}
-	g = tm.groups[3]
-	g.SetPeers(tm.peers)
-	c.mu.Unlock()
-	c.join(7, tm, 4)
-	grown := func() bool {
-		done, err := g.Drive(t.Context(), []record.ReplicaID{3, 104}, nil)
-		return err == nil && done
-	}
-	c.eventually("it has grown", grown)
-	c.agree(tm, 40)
-	// The word of old does not split it when it starts again.
-	if err := c.hosts[3].Checkpoint(); err != nil {
-		t.Fatal(err)
-	}
-	c.kill(3)
-	c.start(3)
-	c.kill(4)
-	c.mu.Lock()
-	g = tm.groups[3]
-	c.mu.Unlock()
-	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if _, err := g.ProposeWait(ctx, []byte("x")); err == nil {
-		t.Fatal("one of two commits by itself")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 4, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 20)
+		c.agree(tm, 20)
+		c.kill(1)
+		c.kill(2)
+		c.mu.Lock()
+		g := tm.groups[3]
+		c.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		if _, err := g.ProposeWait(ctx, []byte("x")); err == nil {
+			t.Fatal("one of three commits by itself")
+		}
+		done := make(chan error, 1)
+		g.ForceSole(func(err error) { done <- err })
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		c.write(tm, 10)
+		c.kill(3)
+		c.start(3)
+		c.write(tm, 10)
+		// It grows by a new replica.
+		c.mu.Lock()
+		tm.peers = map[record.ReplicaID]record.NodeID{3: 3, 104: 4}
+		g = tm.groups[3]
+		g.SetPeers(tm.peers)
+		c.mu.Unlock()
+		c.join(7, tm, 4)
+		grown := func() bool {
+			done, err := g.Drive(t.Context(), []record.ReplicaID{3, 104}, nil)
+			return err == nil && done
+		}
+		c.eventually("it has grown", grown)
+		c.agree(tm, 40)
+		// The word of old does not split it when it starts again.
+		if err := c.hosts[3].Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		c.kill(3)
+		c.start(3)
+		c.kill(4)
+		c.mu.Lock()
+		g = tm.groups[3]
+		c.mu.Unlock()
+		ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if _, err := g.ProposeWait(ctx, []byte("x")); err == nil {
+			t.Fatal("one of two commits by itself")
+		}
+	})
 }
 
 // A leader that has to stop while its node lives on is missed at once, even if its
 // followers' clocks stand still.
 func TestALeaderThatStopsIsMissed(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 10)
-	c.eventually("all replicas are quiet", func() bool { return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) })
-	lead := c.leader(tm)
-	tm.groups[lead].Fail(errors.New("its disk is bad"))
-	c.write(tm, 10, lead)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 10)
+		c.eventually("all replicas are quiet", func() bool { return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) })
+		lead := c.leader(tm)
+		tm.groups[lead].Fail(errors.New("its disk is bad"))
+		c.write(tm, 10, lead)
+	})
 }
 
 // Raft counts entries without their payload, so that one message of its may be any
 // size. What goes over the network is bounded, and each part says what it follows.
 func TestLargeAppendsAreSplit(t *testing.T) {
-	const entry = 400 << 10
-	var mu sync.Mutex
-	parts, largest := 0, 0
-	c := newCrew(t, 3, func(cfg *Config) { cfg.WAL.FileBytes = 16 << 20 })
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 1)
-	c.watch(func(m Message) {
-		if n := len(m.raft.GetEntries()); n > 0 {
-			mu.Lock()
-			defer mu.Unlock()
-			parts, largest = parts+1, max(largest, m.size)
-			if m.raft.GetLogTerm() == 0 || m.raft.GetIndex()+1 != m.raft.GetEntries()[0].GetIndex() {
-				t.Errorf("%d entries from %d on follow entry %d of term %d", n, m.raft.GetEntries()[0].GetIndex(), m.raft.GetIndex(), m.raft.GetLogTerm())
+	synctest.Test(t, func(t *testing.T) {
+		const entry = 400 << 10
+		var mu sync.Mutex
+		parts, largest := 0, 0
+		c := newCrew(t, 3, func(cfg *Config) { cfg.WAL.FileBytes = 16 << 20 })
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 1)
+		c.watch(func(m Message) {
+			if n := len(m.raft.GetEntries()); n > 0 {
+				mu.Lock()
+				defer mu.Unlock()
+				parts, largest = parts+1, max(largest, m.size)
+				if m.raft.GetLogTerm() == 0 || m.raft.GetIndex()+1 != m.raft.GetEntries()[0].GetIndex() {
+					t.Errorf("%d entries from %d on follow entry %d of term %d", n, m.raft.GetEntries()[0].GetIndex(), m.raft.GetIndex(), m.raft.GetLogTerm())
+				}
+			}
+		})
+		g := tm.groups[c.leader(tm)]
+		done := make(chan error, 12)
+		g.Do(func() { // all in one turn, so that raft makes one message of them
+			props := make([]Proposal, cap(done))
+			for i := range props {
+				props[i] = Proposal{Data: make([]byte, entry), Done: func(_ any, err error) { done <- err }}
+			}
+			g.core.propose(props)
+		})
+		for range cap(done) {
+			if err := <-done; err != nil {
+				t.Fatal(err)
 			}
 		}
-	})
-	g := tm.groups[c.leader(tm)]
-	done := make(chan error, 12)
-	g.Do(func() { // all in one turn, so that raft makes one message of them
-		props := make([]Proposal, cap(done))
-		for i := range props {
-			props[i] = Proposal{Data: make([]byte, entry), Done: func(_ any, err error) { done <- err }}
+		c.agree(tm, 13)
+		mu.Lock()
+		defer mu.Unlock()
+		if parts < 6 || largest > maxWireBytes+entry {
+			t.Fatalf("%d messages, the largest of %d bytes", parts, largest)
 		}
-		g.core.propose(props)
 	})
-	for range cap(done) {
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.agree(tm, 13)
-	mu.Lock()
-	defer mu.Unlock()
-	if parts < 6 || largest > maxWireBytes+entry {
-		t.Fatalf("%d messages, the largest of %d bytes", parts, largest)
-	}
 }
 
 // A follower whose leader is gone without a word, while its node lives on, looks
 // for itself in the end.
 func TestAQuietFollowerLooksAgain(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 1)
-	c.eventually("all replicas are quiet", func() bool { return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) })
-	lead := c.leader(tm)
-	c.mu.Lock()
-	g := tm.groups[lead]
-	delete(tm.groups, lead)
-	c.mu.Unlock()
-	if err := c.hosts[lead].Remove(g); err != nil {
-		t.Fatal(err)
-	}
-	for n, h := range c.hosts {
-		if n != lead {
-			for tick := 0; tick < lookEvery; tick += lookStep {
-				h.lookAgain(tick)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 1)
+		c.eventually("all replicas are quiet", func() bool { return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) })
+		lead := c.leader(tm)
+		c.mu.Lock()
+		g := tm.groups[lead]
+		delete(tm.groups, lead)
+		c.mu.Unlock()
+		if err := c.hosts[lead].Remove(g); err != nil {
+			t.Fatal(err)
+		}
+		for n, h := range c.hosts {
+			if n != lead {
+				for tick := 0; tick < lookEvery; tick += lookStep {
+					h.lookAgain(tick)
+				}
 			}
 		}
-	}
-	c.write(tm, 1, lead)
+		c.write(tm, 1, lead)
+	})
 }
 
 // A replica that was back before anybody missed it finds its group quiet: it knocks.
 // A learner would else wait for ever, as it stands for no election.
 func TestAReplicaThatComesBackToAQuietGroupIsHeard(t *testing.T) {
-	c := newCrew(t, 4, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.mu.Lock()
-	tm.peers = map[record.ReplicaID]record.NodeID{1: 1, 2: 2, 3: 3, 104: 4}
-	for _, g := range tm.groups {
-		g.SetPeers(tm.peers)
-	}
-	c.mu.Unlock()
-	c.join(7, tm, 4)
-	lead := c.leader(tm)
-	c.eventually("104 is a learner", func() bool {
-		done, err := tm.groups[lead].Drive(t.Context(), []record.ReplicaID{1, 2, 3}, []record.ReplicaID{104})
-		return err == nil && done
-	})
-	c.write(tm, 10)
-	c.agree(tm, 10)
-	for _, n := range []record.NodeID{4, lead%3 + 1} { // the learner, and a voter
-		c.eventually("all replicas are quiet", func() bool {
-			return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) && c.quiet(tm, 4)
-		})
-		term := tm.groups[lead].Status().Term
-		c.stop(n)
-		c.start(n)
-		c.eventually("it knows who leads", func() bool {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return tm.groups[n].Status().Leader == record.ReplicaID(lead)
-		})
-		if s := tm.groups[lead].Status(); s.Term != term {
-			t.Fatalf("node %d came back, and term %d became %d", n, term, s.Term)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 4, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.mu.Lock()
+		tm.peers = map[record.ReplicaID]record.NodeID{1: 1, 2: 2, 3: 3, 104: 4}
+		for _, g := range tm.groups {
+			g.SetPeers(tm.peers)
 		}
-	}
+		c.mu.Unlock()
+		c.join(7, tm, 4)
+		lead := c.leader(tm)
+		c.eventually("104 is a learner", func() bool {
+			done, err := tm.groups[lead].Drive(t.Context(), []record.ReplicaID{1, 2, 3}, []record.ReplicaID{104})
+			return err == nil && done
+		})
+		c.write(tm, 10)
+		c.agree(tm, 10)
+		for _, n := range []record.NodeID{4, lead%3 + 1} { // the learner, and a voter
+			c.eventually("all replicas are quiet", func() bool {
+				return c.quiet(tm, 1) && c.quiet(tm, 2) && c.quiet(tm, 3) && c.quiet(tm, 4)
+			})
+			term := tm.groups[lead].Status().Term
+			c.stop(n)
+			c.start(n)
+			c.eventually("it knows who leads", func() bool {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return tm.groups[n].Status().Leader == record.ReplicaID(lead)
+			})
+			if s := tm.groups[lead].Status(); s.Term != term {
+				t.Fatalf("node %d came back, and term %d became %d", n, term, s.Term)
+			}
+		}
+	})
 }
 
 // A follower that stops is not taken for the leader.
 func TestAFollowerThatStopsChangesNothing(t *testing.T) {
-	c := newCrew(t, 3, nil)
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 10)
-	lead := c.leader(tm)
-	failing, other := lead%3+1, (lead+1)%3+1
-	c.eventually("everybody knows the leader", func() bool { return tm.groups[other].Status().Leader == record.ReplicaID(lead) })
-	machine := tm.machines[other]
-	for len(machine.led) > 0 {
-		<-machine.led
-	}
-	tm.groups[failing].Fail(errors.New("its disk is bad"))
-	c.write(tm, 10)
-	for len(machine.led) > 0 {
-		if s := <-machine.led; s.Leader == record.ReplicaID(failing) {
-			t.Fatalf("the failing follower was taken for the leader: %+v", s)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 10)
+		lead := c.leader(tm)
+		failing, other := lead%3+1, (lead+1)%3+1
+		c.eventually("everybody knows the leader", func() bool { return tm.groups[other].Status().Leader == record.ReplicaID(lead) })
+		machine := tm.machines[other]
+		for len(machine.led) > 0 {
+			<-machine.led
 		}
-	}
+		tm.groups[failing].Fail(errors.New("its disk is bad"))
+		c.write(tm, 10)
+		for len(machine.led) > 0 {
+			if s := <-machine.led; s.Leader == record.ReplicaID(failing) {
+				t.Fatalf("the failing follower was taken for the leader: %+v", s)
+			}
+		}
+	})
 }

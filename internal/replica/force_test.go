@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -80,37 +81,39 @@ func (c *crew) strand(tm *team) record.NodeID {
 func TestAForcedSurvivorIsNotChangedByWhatIsLeftInItsLog(t *testing.T) {
 	for _, between := range []string{"nothing", "crash", "checkpoint and crash"} {
 		t.Run(between, func(t *testing.T) {
-			c := newCrew(t, 3, nil)
-			tm := c.found(7, 1, 2, 3)
-			survivor := c.strand(tm)
-			c.mu.Lock()
-			g := tm.groups[survivor]
-			c.mu.Unlock()
-			done := make(chan error, 1)
-			g.ForceSole(func(err error) { done <- err })
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
-			switch between {
-			case "crash":
-				c.kill(survivor)
-				c.start(survivor)
-			case "checkpoint and crash":
-				if err := c.hosts[survivor].Checkpoint(); err != nil {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCrew(t, 3, nil)
+				tm := c.found(7, 1, 2, 3)
+				survivor := c.strand(tm)
+				c.mu.Lock()
+				g := tm.groups[survivor]
+				c.mu.Unlock()
+				done := make(chan error, 1)
+				g.ForceSole(func(err error) { done <- err })
+				if err := <-done; err != nil {
 					t.Fatal(err)
 				}
+				switch between {
+				case "crash":
+					c.kill(survivor)
+					c.start(survivor)
+				case "checkpoint and crash":
+					if err := c.hosts[survivor].Checkpoint(); err != nil {
+						t.Fatal(err)
+					}
+					c.kill(survivor)
+					c.start(survivor)
+				}
+				c.write(tm, 10)
+				c.soleVoter(tm, survivor, "after ten entries")
 				c.kill(survivor)
 				c.start(survivor)
-			}
-			c.write(tm, 10)
-			c.soleVoter(tm, survivor, "after ten entries")
-			c.kill(survivor)
-			c.start(survivor)
-			c.write(tm, 10)
-			c.soleVoter(tm, survivor, "after a crash")
-			if count, _ := tm.machines[survivor].state(); count < 40 {
-				t.Fatalf("%d entries, at least 40 were acknowledged", count)
-			}
+				c.write(tm, 10)
+				c.soleVoter(tm, survivor, "after a crash")
+				if count, _ := tm.machines[survivor].state(); count < 40 {
+					t.Fatalf("%d entries, at least 40 were acknowledged", count)
+				}
+			})
 		})
 	}
 }
@@ -152,72 +155,76 @@ func TestAForcedMembershipAnnulsWhatWasSaidBeforeIt(t *testing.T) {
 func TestAStoppedReplicaIsForcedToGoOnAlone(t *testing.T) {
 	for name, checkpoint := range map[string]bool{"from the log": false, "from a checkpoint": true} {
 		t.Run(name, func(t *testing.T) {
-			c := newCrew(t, 3, nil)
-			tm := c.found(7, 1, 2, 3)
-			survivor := c.strand(tm)
-			if checkpoint {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCrew(t, 3, nil)
+				tm := c.found(7, 1, 2, 3)
+				survivor := c.strand(tm)
+				if checkpoint {
+					if err := c.hosts[survivor].Checkpoint(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.stop(survivor)
+				cfg := Config{FS: c.disks[survivor], Dir: "d", Logger: slog.New(slog.DiscardHandler), WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}}
+				if err := ForceOffline(cfg, 99, []record.Group{7}); checkpoint && !errors.Is(err, ErrNoReplica) {
+					t.Fatalf("as another replica: %v", err)
+				}
+				if err := ForceOffline(cfg, record.ReplicaID(survivor), []record.Group{7, 8}); !errors.Is(err, ErrNoReplica) {
+					t.Fatalf("with a group that is not there: %v", err)
+				}
+				for range 2 { // once more does no harm
+					if err := ForceOffline(cfg, record.ReplicaID(survivor), []record.Group{7}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.start(survivor)
+				c.write(tm, 10)
+				c.soleVoter(tm, survivor, "after the start")
 				if err := c.hosts[survivor].Checkpoint(); err != nil {
 					t.Fatal(err)
 				}
-			}
-			c.stop(survivor)
-			cfg := Config{FS: c.disks[survivor], Dir: "d", Logger: slog.New(slog.DiscardHandler), WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}}
-			if err := ForceOffline(cfg, 99, []record.Group{7}); checkpoint && !errors.Is(err, ErrNoReplica) {
-				t.Fatalf("as another replica: %v", err)
-			}
-			if err := ForceOffline(cfg, record.ReplicaID(survivor), []record.Group{7, 8}); !errors.Is(err, ErrNoReplica) {
-				t.Fatalf("with a group that is not there: %v", err)
-			}
-			for range 2 { // once more does no harm
-				if err := ForceOffline(cfg, record.ReplicaID(survivor), []record.Group{7}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			c.start(survivor)
-			c.write(tm, 10)
-			c.soleVoter(tm, survivor, "after the start")
-			if err := c.hosts[survivor].Checkpoint(); err != nil {
-				t.Fatal(err)
-			}
-			c.kill(survivor)
-			c.start(survivor)
-			c.write(tm, 10)
-			c.soleVoter(tm, survivor, "after a checkpoint and a crash")
+				c.kill(survivor)
+				c.start(survivor)
+				c.write(tm, 10)
+				c.soleVoter(tm, survivor, "after a checkpoint and a crash")
+			})
 		})
 	}
 }
 
 // A checkpoint that is made before the forced replica has written anything keeps the word.
 func TestACheckpointKeepsAForcedMembership(t *testing.T) {
-	c := newCrew(t, 3, func(cfg *Config) { cfg.TickInterval = time.Hour })
-	tm := c.found(7, 1, 2, 3)
-	c.write(tm, 5)
-	c.agree(tm, 5)
-	for n := record.NodeID(1); n <= 3; n++ {
-		c.stop(n)
-	}
-	cfg := Config{FS: c.disks[3], Dir: "d", Logger: slog.New(slog.DiscardHandler), WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}}
-	if err := ForceOffline(cfg, 3, []record.Group{7}); err != nil {
-		t.Fatal(err)
-	}
-	h, err := Open(Config{FS: c.disks[3], Dir: "d", Logger: slog.New(slog.DiscardHandler), WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // nobody has added the group
-		if err := h.Checkpoint(); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, func(cfg *Config) { cfg.TickInterval = time.Hour })
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 5)
+		c.agree(tm, 5)
+		for n := record.NodeID(1); n <= 3; n++ {
+			c.stop(n)
+		}
+		cfg := Config{FS: c.disks[3], Dir: "d", Logger: slog.New(slog.DiscardHandler), WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}}
+		if err := ForceOffline(cfg, 3, []record.Group{7}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c.start(3)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	c.leader(tm)
-	if _, err := tm.groups[3].ProposeWait(ctx, []byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	c.soleVoter(tm, 3, "after two checkpoints")
+		h, err := Open(Config{FS: c.disks[3], Dir: "d", Logger: slog.New(slog.DiscardHandler), WAL: wal.Config{FileBytes: 1 << 20, FirstFileBytes: 64 << 10}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // nobody has added the group
+			if err := h.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c.start(3)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		c.leader(tm)
+		if _, err := tm.groups[3].ProposeWait(ctx, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		c.soleVoter(tm, 3, "after two checkpoints")
+	})
 }

@@ -100,6 +100,8 @@ type Group struct {
 	alone  atomic.Bool // no other replica takes part
 	peers  atomic.Pointer[map[record.ReplicaID]record.NodeID]
 	damage atomic.Pointer[error] // set once
+	// superseded: see Superseded.
+	superseded atomic.Bool
 	// sure is the last of the host's pauses that left no doubt who leads.
 	sure atomic.Int64
 	// waitsFor are the nodes that a replica with a lapse waits for; nil: it has none.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -96,110 +97,120 @@ func (c *crew) lapsed(tm *team, n record.NodeID) ([]record.NodeID, bool) {
 // A follower of a relaxed group whose machine stops catches up, however much its leader
 // believes it has; and then it counts again.
 func TestALapseIsMadeUpForByALaterLeader(t *testing.T) {
-	for _, noticed := range []bool{true, false} {
-		c := newForgetful(t, 3)
-		tm := c.foundAs(7, true, 1, 2, 3)
-		c.write(tm, 50)
-		c.agree(tm, 50)
-		lead := c.leader(tm)
-		x := lead%3 + 1
-		if noticed {
-			c.kill(x)
+	synctest.Test(t, func(t *testing.T) {
+		for _, noticed := range []bool{true, false} {
+			c := newForgetful(t, 3)
+			tm := c.foundAs(7, true, 1, 2, 3)
+			c.write(tm, 50)
+			c.agree(tm, 50)
+			lead := c.leader(tm)
+			x := lead%3 + 1
+			if noticed {
+				c.kill(x)
+				c.write(tm, 5)
+			} else {
+				c.stop(x)
+			}
+			c.start(x)
 			c.write(tm, 5)
-		} else {
-			c.stop(x)
+			c.agree(tm, 55)
+			c.eventually("the lapse is over", func() bool { _, is := c.lapsed(tm, x); return !is })
+			// It votes: without it there is no majority.
+			c.kill(c.leader(tm, x))
+			c.write(tm, 5)
 		}
-		c.start(x)
-		c.write(tm, 5)
-		c.agree(tm, 55)
-		c.eventually("the lapse is over", func() bool { _, is := c.lapsed(tm, x); return !is })
-		// It votes: without it there is no majority.
-		c.kill(c.leader(tm, x))
-		c.write(tm, 5)
-	}
+	})
 }
 
 // A checkpoint, after which the log forgets, remembers a lapse.
 func TestALapseOutlivesACheckpoint(t *testing.T) {
-	c := newForgetful(t, 3)
-	tm := c.foundAs(7, true, 1, 2, 3)
-	lead, x, _ := c.split(tm)
-	c.kill(x)
-	c.kill(lead)
-	c.start(x)
-	if err := c.hosts[x].Checkpoint(); err != nil {
-		t.Fatal(err)
-	}
-	_, sections, err := readCheckpoint(c.disks[x], "d/checkpoint")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := sections[7]; s.replica != record.ReplicaID(x) || !s.relaxed || s.until == 0 || s.until > s.hard.GetTerm() {
-		t.Fatalf("section: %+v", s)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newForgetful(t, 3)
+		tm := c.foundAs(7, true, 1, 2, 3)
+		lead, x, _ := c.split(tm)
+		c.kill(x)
+		c.kill(lead)
+		c.start(x)
+		if err := c.hosts[x].Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		_, sections, err := readCheckpoint(c.disks[x], "d/checkpoint")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := sections[7]; s.replica != record.ReplicaID(x) || !s.relaxed || s.until == 0 || s.until > s.hard.GetTerm() {
+			t.Fatalf("section: %+v", s)
+		}
+	})
 }
 
 // Who takes part is not forgotten, though nothing else of the group is synced.
 func TestARelaxedGroupDoesNotForgetItsMembers(t *testing.T) {
-	c := newForgetful(t, 2)
-	tm := c.foundAs(7, true, 1)
-	c.write(tm, 5)
-	c.mu.Lock()
-	tm.peers = map[record.ReplicaID]record.NodeID{1: 1, 104: 2}
-	g := tm.groups[1]
-	g.SetPeers(tm.peers)
-	c.mu.Unlock()
-	c.join(7, tm, 2)
-	c.eventually("it has a learner", func() bool {
-		done, err := g.Drive(t.Context(), []record.ReplicaID{1}, []record.ReplicaID{104})
-		return err == nil && done
+	synctest.Test(t, func(t *testing.T) {
+		c := newForgetful(t, 2)
+		tm := c.foundAs(7, true, 1)
+		c.write(tm, 5)
+		c.mu.Lock()
+		tm.peers = map[record.ReplicaID]record.NodeID{1: 1, 104: 2}
+		g := tm.groups[1]
+		g.SetPeers(tm.peers)
+		c.mu.Unlock()
+		c.join(7, tm, 2)
+		c.eventually("it has a learner", func() bool {
+			done, err := g.Drive(t.Context(), []record.ReplicaID{1}, []record.ReplicaID{104})
+			return err == nil && done
+		})
+		c.kill(1)
+		c.start(1)
+		c.leader(tm)
+		c.mu.Lock()
+		g = tm.groups[1]
+		c.mu.Unlock()
+		if m, err := g.Membership(t.Context()); err != nil || len(m.Members) != 2 {
+			t.Fatalf("%+v, %v", m, err)
+		}
 	})
-	c.kill(1)
-	c.start(1)
-	c.leader(tm)
-	c.mu.Lock()
-	g = tm.groups[1]
-	c.mu.Unlock()
-	if m, err := g.Membership(t.Context()); err != nil || len(m.Members) != 2 {
-		t.Fatalf("%+v, %v", m, err)
-	}
 }
 
 // Whether entries are synced before they are answered for changes while a group runs.
 func TestDurabilityChangesAtOnce(t *testing.T) {
-	c := newForgetful(t, 1)
-	tm := c.foundAs(7, false, 1)
-	c.write(tm, 5)
-	syncsOfFive := func() uint64 {
-		c.write(tm, 1) // what a change itself writes down is synced
-		before := c.hosts[1].wal.Syncs()
+	synctest.Test(t, func(t *testing.T) {
+		c := newForgetful(t, 1)
+		tm := c.foundAs(7, false, 1)
 		c.write(tm, 5)
-		return c.hosts[1].wal.Syncs() - before
-	}
-	for _, relaxed := range []bool{true, false, true} {
-		tm.groups[1].SetRelaxed(relaxed)
-		if n := syncsOfFive(); (n == 0) != relaxed {
-			t.Errorf("relaxed: %v, and five entries were synced %d times", relaxed, n)
+		syncsOfFive := func() uint64 {
+			c.write(tm, 1) // what a change itself writes down is synced
+			before := c.hosts[1].wal.Syncs()
+			c.write(tm, 5)
+			return c.hosts[1].wal.Syncs() - before
 		}
-	}
+		for _, relaxed := range []bool{true, false, true} {
+			tm.groups[1].SetRelaxed(relaxed)
+			if n := syncsOfFive(); (n == 0) != relaxed {
+				t.Errorf("relaxed: %v, and five entries were synced %d times", relaxed, n)
+			}
+		}
+	})
 }
 
 // The end of the process alone loses nothing.
 func TestAProcessThatEndsLeavesNoLapse(t *testing.T) {
-	c := newForgetful(t, 3)
-	tm := c.foundAs(7, true, 1, 2, 3)
-	c.write(tm, 50)
-	c.agree(tm, 50)
-	for n := range record.NodeID(3) {
-		c.stopAs(n+1, vfs.CrashKeep)
-	}
-	for n := range record.NodeID(3) {
-		c.start(n + 1)
-		if _, is := c.lapsed(tm, n+1); is {
-			t.Errorf("node %d has a lapse", n+1)
+	synctest.Test(t, func(t *testing.T) {
+		c := newForgetful(t, 3)
+		tm := c.foundAs(7, true, 1, 2, 3)
+		c.write(tm, 50)
+		c.agree(tm, 50)
+		for n := range record.NodeID(3) {
+			c.stopAs(n+1, vfs.CrashKeep)
 		}
-	}
-	c.agree(tm, 50)
+		for n := range record.NodeID(3) {
+			c.start(n + 1)
+			if _, is := c.lapsed(tm, n+1); is {
+				t.Errorf("node %d has a lapse", n+1)
+			}
+		}
+		c.agree(tm, 50)
+	})
 }
 
 // split writes what two of three have, the leader and x, to a relaxed group, and has y lack it.
@@ -217,33 +228,35 @@ func (c *crew) split(tm *team) (lead, x, y record.NodeID) {
 // not go on without the third, which has it, and say that they wait for it; also if
 // they are started again.
 func TestWhoHasForgottenDoesNotVote(t *testing.T) {
-	c := newForgetful(t, 3)
-	tm := c.foundAs(7, true, 1, 2, 3)
-	lead, x, y := c.split(tm)
-	c.kill(x)
-	c.stopAs(lead, vfs.CrashKeep)
-	c.isolate(y, false)
-	for range 2 {
-		c.start(x)
-		c.eventually("it says whom it waits for", func() bool {
-			whom, is := c.lapsed(tm, x)
-			return is && slices.Equal(whom, []record.NodeID{lead})
-		})
-		c.stopAs(x, vfs.CrashKeep)
-	}
-	c.start(x)
-	rounds := c.roundsOf(tm, x)
-	c.eventually("it has asked again and again", func() bool { return c.roundsOf(tm, x) > rounds+4 })
-	for _, n := range []record.NodeID{x, y} {
-		c.mu.Lock()
-		s := tm.groups[n].Status()
-		c.mu.Unlock()
-		if s.Leader != 0 {
-			t.Fatalf("node %d knows a leader: %+v", n, s)
+	synctest.Test(t, func(t *testing.T) {
+		c := newForgetful(t, 3)
+		tm := c.foundAs(7, true, 1, 2, 3)
+		lead, x, y := c.split(tm)
+		c.kill(x)
+		c.stopAs(lead, vfs.CrashKeep)
+		c.isolate(y, false)
+		for range 2 {
+			c.start(x)
+			c.eventually("it says whom it waits for", func() bool {
+				whom, is := c.lapsed(tm, x)
+				return is && slices.Equal(whom, []record.NodeID{lead})
+			})
+			c.stopAs(x, vfs.CrashKeep)
 		}
-	}
-	c.start(lead)
-	c.agree(tm, 30)
+		c.start(x)
+		rounds := c.roundsOf(tm, x)
+		c.eventually("it has asked again and again", func() bool { return c.roundsOf(tm, x) > rounds+4 })
+		for _, n := range []record.NodeID{x, y} {
+			c.mu.Lock()
+			s := tm.groups[n].Status()
+			c.mu.Unlock()
+			if s.Leader != 0 {
+				t.Fatalf("node %d knows a leader: %+v", n, s)
+			}
+		}
+		c.start(lead)
+		c.agree(tm, 30)
+	})
 }
 
 func (c *crew) roundsOf(tm *team, n record.NodeID) (rounds uint64) {
@@ -264,62 +277,68 @@ func (c *crew) roundsOf(tm *team, n record.NodeID) (rounds uint64) {
 // If the power of all fails they go on with the furthest log that is left, whoever
 // starts first.
 func TestAllForgetAndGoOnWithTheFurthest(t *testing.T) {
-	c := newForgetful(t, 3)
-	tm := c.foundAs(7, true, 1, 2, 3)
-	lead, x, y := c.split(tm)
-	c.mu.Lock()
-	h, m := c.hosts[x], tm.machines[x]
-	c.mu.Unlock()
-	// The checkpoint holds what is applied, and a follower hears late of the last commit.
-	c.eventually("the follower has applied all", func() bool { n, _ := m.state(); return n >= 30 })
-	if err := h.Checkpoint(); err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range []record.NodeID{lead, x, y} {
-		c.kill(n)
-	}
-	c.isolate(y, false)
-	c.start(lead)
-	c.start(y)
-	rounds := c.roundsOf(tm, y)
-	c.eventually("they ask", func() bool { return c.roundsOf(tm, y) > rounds+3 })
-	c.start(x)
-	c.agree(tm, 30)
-	c.write(tm, 10)
-	for _, n := range []record.NodeID{lead, x, y} {
-		c.eventually("the lapse is over", func() bool { _, is := c.lapsed(tm, n); return !is })
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newForgetful(t, 3)
+		tm := c.foundAs(7, true, 1, 2, 3)
+		lead, x, y := c.split(tm)
+		c.mu.Lock()
+		h, m := c.hosts[x], tm.machines[x]
+		c.mu.Unlock()
+		// The checkpoint holds what is applied, and a follower hears late of the last commit.
+		c.eventually("the follower has applied all", func() bool { n, _ := m.state(); return n >= 30 })
+		if err := h.Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []record.NodeID{lead, x, y} {
+			c.kill(n)
+		}
+		c.isolate(y, false)
+		c.start(lead)
+		c.start(y)
+		rounds := c.roundsOf(tm, y)
+		c.eventually("they ask", func() bool { return c.roundsOf(tm, y) > rounds+3 })
+		c.start(x)
+		c.agree(tm, 30)
+		c.write(tm, 10)
+		for _, n := range []record.NodeID{lead, x, y} {
+			c.eventually("the lapse is over", func() bool { _, is := c.lapsed(tm, n); return !is })
+		}
+	})
 }
 
 // The only replica of a group has nobody to ask.
 func TestASoleVoterGoesOnAfterALapse(t *testing.T) {
-	c := newForgetful(t, 1)
-	tm := c.foundAs(7, true, 1)
-	c.write(tm, 10)
-	c.kill(1)
-	c.start(1)
-	c.write(tm, 10)
-	c.eventually("the lapse is over", func() bool { _, is := c.lapsed(tm, 1); return !is })
+	synctest.Test(t, func(t *testing.T) {
+		c := newForgetful(t, 1)
+		tm := c.foundAs(7, true, 1)
+		c.write(tm, 10)
+		c.kill(1)
+		c.start(1)
+		c.write(tm, 10)
+		c.eventually("the lapse is over", func() bool { _, is := c.lapsed(tm, 1); return !is })
+	})
 }
 
 // Who the others are may be told from old metadata: nothing is decided before it is as
 // new as the start.
 func TestALapseLastsUntilTheMembersAreKnown(t *testing.T) {
-	c := newForgetful(t, 1)
-	tm := c.foundAs(7, true, 1)
-	c.write(tm, 10)
-	c.kill(1)
-	c.unknown = true
-	c.start(1)
-	c.eventually("it asks", func() bool { return c.roundsOf(tm, 1) > 3 })
-	c.mu.Lock()
-	h, g := c.hosts[1], tm.groups[1]
-	c.mu.Unlock()
-	if s := g.Status(); s.Leader != 0 {
-		t.Fatalf("it leads: %+v", s)
-	}
-	h.MembersKnown()
-	c.write(tm, 10)
+	synctest.Test(t, func(t *testing.T) {
+		c := newForgetful(t, 1)
+		tm := c.foundAs(7, true, 1)
+		c.write(tm, 10)
+		c.kill(1)
+		c.unknown = true
+		c.start(1)
+		c.eventually("it asks", func() bool { return c.roundsOf(tm, 1) > 3 })
+		c.mu.Lock()
+		h, g := c.hosts[1], tm.groups[1]
+		c.mu.Unlock()
+		if s := g.Status(); s.Leader != 0 {
+			t.Fatalf("it leads: %+v", s)
+		}
+		h.MembersKnown()
+		c.write(tm, 10)
+	})
 }
 
 // A leader's entries that contradict what is committed here are not taken, and are no
@@ -352,32 +371,34 @@ func TestALeaderThatContradictsWhatIsCommittedIsNoticed(t *testing.T) {
 // A replica whose disk is put back to what it was is found out by the first heartbeat, if
 // not earlier, and stops instead of a panic.
 func TestAnOlderDiskUnderARunningGroupIsNoticed(t *testing.T) {
-	for _, quiet := range []bool{false, true} {
-		c := newForgetful(t, 3)
-		tm := c.found(7, 1, 2, 3)
-		c.write(tm, 10)
-		c.agree(tm, 10)
-		lead := c.leader(tm)
-		x := lead%3 + 1
-		c.mu.Lock()
-		image := c.disks[x].CrashCopy(1, vfs.CrashKeep)
-		c.mu.Unlock()
-		c.write(tm, 20)
-		c.agree(tm, 30)
-		if quiet {
-			c.eventually("it is quiet", func() bool { return c.quiet(tm, lead) })
-		}
-		c.stopAs(x, vfs.CrashKeep) // nobody notices: the leader goes on counting
-		c.mu.Lock()
-		c.disks[x] = image
-		c.mu.Unlock()
-		c.start(x)
-		c.eventually("it is noticed", func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		for _, quiet := range []bool{false, true} {
+			c := newForgetful(t, 3)
+			tm := c.found(7, 1, 2, 3)
+			c.write(tm, 10)
+			c.agree(tm, 10)
+			lead := c.leader(tm)
+			x := lead%3 + 1
 			c.mu.Lock()
-			g := tm.groups[x]
+			image := c.disks[x].CrashCopy(1, vfs.CrashKeep)
 			c.mu.Unlock()
-			return errors.Is(g.Err(), ErrForgotten)
-		})
-		c.write(tm, 5)
-	}
+			c.write(tm, 20)
+			c.agree(tm, 30)
+			if quiet {
+				c.eventually("it is quiet", func() bool { return c.quiet(tm, lead) })
+			}
+			c.stopAs(x, vfs.CrashKeep) // nobody notices: the leader goes on counting
+			c.mu.Lock()
+			c.disks[x] = image
+			c.mu.Unlock()
+			c.start(x)
+			c.eventually("it is noticed", func() bool {
+				c.mu.Lock()
+				g := tm.groups[x]
+				c.mu.Unlock()
+				return errors.Is(g.Err(), ErrForgotten)
+			})
+			c.write(tm, 5)
+		}
+	})
 }

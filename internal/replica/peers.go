@@ -47,7 +47,13 @@ func (h *Host) Receive(body []byte, buf *record.Buffer) error {
 	h.mu.Lock()
 	g := h.groups[m.group]
 	h.mu.Unlock()
-	if g == nil || uint64(g.spec.Replica) != m.raft.GetTo() {
+	if g == nil {
+		return nil
+	}
+	if to := m.raft.GetTo(); uint64(g.spec.Replica) != to {
+		if to > uint64(g.spec.Replica) {
+			g.superseded.Store(true)
+		}
 		return nil
 	}
 	g.mu.Lock()
@@ -61,6 +67,10 @@ func (h *Host) Receive(body []byte, buf *record.Buffer) error {
 	g.wakeLocked()
 	return nil
 }
+
+// Superseded reports whether others speak to a later replica of the group on this node:
+// this one was given up, and hears of nothing any more. Replica ids only grow.
+func (g *Group) Superseded() bool { return g.superseded.Load() }
 
 // send hands a message to another replica of the group. From the group's loop.
 func (g *Group) send(m *raftpb.Message) {
