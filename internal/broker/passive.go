@@ -2,6 +2,7 @@ package broker
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/tube-mq/tube/internal/record"
@@ -25,6 +26,15 @@ func (b *Broker) inOrder() []*Partition {
 	all := b.all()
 	slices.SortFunc(all, func(x, y *Partition) int { return cmp.Compare(x.groupID, y.groupID) })
 	return all
+}
+
+// Outcome says what an entry's result is, the same on every replica.
+func Outcome(result any) string {
+	r, ok := result.(produced)
+	if !ok {
+		return fmt.Sprint(result)
+	}
+	return fmt.Sprintf("base %d, stamp %d, start %d, repeats %v, %v, %v", r.base, r.stampMillis, r.start, r.repeats, r.err, r.fatal)
 }
 
 // ReadHere is Read from this replica, whoever leads.

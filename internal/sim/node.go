@@ -401,9 +401,7 @@ func (n *node) reconcile() {
 		if h != nil && n.rotten && h.id == want && n.c.oneIn(4) {
 			n.c.log("n%d has damage found in what it stores", n.id)
 			n.rotten = false
-			for _, t := range n.c.teams {
-				t.replace(n.id)
-			}
+			n.replaceAll()
 			return
 		}
 		if h == nil && want != 0 {
@@ -419,6 +417,7 @@ func (n *node) reconcile() {
 					n.c.check.fail("replica %d of group %d on node %d is damaged, and nothing was done to its disk: %v", h.id, t.id, n.id, err)
 				}
 				n.c.faults.count("replica damaged")
+				n.c.check.forgot(t, n.id, 1)
 				t.replace(n.id)
 			}
 		}
@@ -472,6 +471,11 @@ func (n *node) applied(g *replica.Group, e replica.Entry, result any) {
 // that was here comes back under another id.
 func (n *node) empty() {
 	n.disk, n.rotten = vfs.NewMem(), false
+	n.replaceAll()
+}
+
+// replaceAll gives the place of every replica here, whose data is gone, to another.
+func (n *node) replaceAll() {
 	for _, t := range n.c.teams {
 		n.c.check.forgot(t, n.id, 1)
 		t.replace(n.id)

@@ -21,7 +21,7 @@ type partitionKind struct{}
 
 func (partitionKind) name() string { return "partition" }
 
-func (partitionKind) outcome(result any) string { return fmt.Sprintf("%+v", result) }
+func (partitionKind) outcome(result any) string { return broker.Outcome(result) }
 
 type partition struct {
 	n *node

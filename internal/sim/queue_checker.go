@@ -342,7 +342,7 @@ func (k *queueChecker) handedOut(n *node, p *partition, g *queueGroup, session s
 			k.fail("node %d hands out offset %d of %s as attempt %d, it has failed %d times", n.id, d.Lease.Offset, g, d.Lease.Attempt, f.fails)
 		}
 		k.due(n, g, m)
-		k.valid(n, gh, term, d, m)
+		k.valid(n, gh, term, session, d, m)
 		if g.settings.OrderByKey && m.key != "" {
 			k.order(n, h, gh, m)
 		}
@@ -382,7 +382,7 @@ func (k *queueChecker) due(n *node, g *queueGroup, m *storedMessage) {
 
 // valid: one lease at a time of a message, as one leader gives them, and of a key; and
 // nothing to who has a suspect in hand.
-func (k *queueChecker) valid(n *node, gh *groupHistory, term record.Term, d *queue.Delivery, m *storedMessage) {
+func (k *queueChecker) valid(n *node, gh *groupHistory, term record.Term, session string, d *queue.Delivery, m *storedMessage) {
 	if !k.q.straight {
 		return // clocks that run into each other end leases early
 	}
@@ -391,6 +391,8 @@ func (k *queueChecker) valid(n *node, gh *groupHistory, term record.Term, d *que
 		case !k.holds(x, n, term) || o == d.Lease.Offset && x.nonce == d.Lease.Nonce:
 		case o == d.Lease.Offset:
 			k.fail("node %d hands out offset %d of %s in term %d, which %s has until %v", n.id, o, gh.g, term, x.session, x.until)
+		case x.session == session && (x.alone || d.Alone):
+			k.fail("node %d gives %s offset %d of %s (alone %v) while it has offset %d in hand (alone %v)", n.id, session, d.Lease.Offset, gh.g, d.Alone, o, x.alone)
 		case gh.g.settings.OrderByKey && m.key != "" && x.key == m.key:
 			k.fail("node %d hands out offset %d of %s, key %s, while %s has offset %d of that key until %v", n.id, d.Lease.Offset, gh.g, m.key, x.session, o, x.until)
 		}

@@ -50,10 +50,13 @@ type queues struct {
 	ahead time.Duration
 }
 
-// makeQueues gives two runs of three two teams with queue groups, each of which takes
-// the other's dead letters and what is sent on.
+// withQueues: two runs of three have queue groups.
+func (c *cluster) withQueues() bool { return c.cfg.Seed%3 != 2 }
+
+// makeQueues makes two teams with queue groups, each of which takes the other's dead
+// letters and what is sent on.
 func (c *cluster) makeQueues() {
-	if c.cfg.Seed%3 == 2 {
+	if !c.withQueues() {
 		return
 	}
 	q := &queues{c: c, sessions: map[string]*consumer{}, armed: map[string]bool{}, straight: c.oneIn(2)}

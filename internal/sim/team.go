@@ -57,8 +57,14 @@ type machine interface {
 }
 
 func (c *cluster) makeTeams() {
-	for i := range 2 + c.rng.IntN(3) {
-		t := c.makeTeam([]kind{partitionKind{}, ledgerKind{}, metadataKind{}}[i%3])
+	kinds := []kind{partitionKind{}, ledgerKind{}, metadataKind{}}
+	teams := 2 + c.rng.IntN(3)
+	if c.withQueues() { // two more come, and much happens there
+		teams = 2
+		kinds[1] = kinds[1+c.rng.IntN(2)]
+	}
+	for i := range teams {
+		t := c.makeTeam(kinds[i%3])
 		if _, ok := t.kind.(ledgerKind); ok && c.cfg.Seed%4 >= 2 {
 			t.relaxed = true
 			c.log("g%d is relaxed", t.id)
