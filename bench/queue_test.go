@@ -57,7 +57,7 @@ func TestAConsumerEndsWithItsContextWhileNothingFlows(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	c := m.queueConsumer(ctx, func(*tubev1.QueueMessage) {})
+	c := m.queueConsumer(ctx, func([]byte) {})
 	go func() { ended <- c.run(ctx, "group") }()
 	<-s.quiet
 	cancel()
