@@ -207,7 +207,7 @@ func TestLeaseIDs(t *testing.T) {
 			t.Errorf("%s is read as %v, %v", l, back, err)
 		}
 	}
-	for _, id := range []string{"", "1-2-3", "1-2-3-4-0", "1-2-3-0", "1-2-3-4-5-6", "x-2-3-4", "-1-2-3-4", "1-99999999999999999999-3-4", strings.Repeat("1", 100)} {
+	for _, id := range []string{"", "1-2-3", "1-2-3-4-0", "1-2-3-0", "1-2-3-4-5-6", "1-2-3-4-", "1-2-3-4-8-", "1-2-3-4-100000000", "2147483648-2-3-4", "1-2-f-4", "x-2-3-4", "-1-2-3-4", "1-99999999999999999999-3-4", strings.Repeat("1", 100)} {
 		if l, err := ParseLease(id); !errors.Is(err, ErrLeaseUnknown) {
 			t.Errorf("%q is read as %v, %v", id, l, err)
 		}
