@@ -155,6 +155,25 @@ func TestStraysEndInOrder(t *testing.T) {
 	}
 }
 
+// The stray that takes a settled one's place may end before those above that place.
+func TestAStrayMovesUp(t *testing.T) {
+	table := newLeases()
+	for o, length := range []uint32{1000, 10, 100, 20, 110, 120, 40, 50, 130, 140, 150, 160, 45} { // 1000 is no stray
+		l := table.add(record.Offset(o))
+		l.lengthMillis = length
+		table.hold(l, 1)
+	}
+	table.letGo(table.at(4)) // 110: the last, 45, takes its place, below 100
+	var got []uint32
+	for l := table.ending(); l != nil; l = table.ending() {
+		got = append(got, l.lengthMillis)
+		table.letGo(l)
+	}
+	if want := []uint32{10, 20, 40, 45, 50, 100, 120, 130, 140, 150, 160, 1000}; !slices.Equal(got, want) {
+		t.Errorf("they end in the order %v", got)
+	}
+}
+
 // A session that is forgotten is forgotten by its number too.
 func TestHandsAreForgotten(t *testing.T) {
 	h := NewHands()
