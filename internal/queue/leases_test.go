@@ -122,6 +122,70 @@ func checkLeases(rt *rapid.T, table *leases, model map[record.Offset]modelLease)
 	}
 }
 
+// Leases that end in any order end in the order of their ends, whichever are settled
+// before, and what they took is given back.
+func TestStraysEndInOrder(t *testing.T) {
+	table := newLeases()
+	const n = 3 * leaseBlock
+	for o := range record.Offset(n) {
+		l := table.add(o)
+		l.lengthMillis = uint32(1 + (o*7919)%n)
+		table.hold(l, 1)
+	}
+	drop := func(l *lease) {
+		o := l.offset
+		table.letGo(l)
+		table.remove(o)
+	}
+	for i := range record.Offset(n / 2) {
+		if l := table.at((i * 5237) % n); l != nil {
+			drop(l)
+		}
+	}
+	last := int64(0)
+	for l := table.ending(); l != nil; l = table.ending() {
+		if l.untilMillis() < last {
+			t.Fatalf("a lease ends at %d after one that ends at %d", l.untilMillis(), last)
+		}
+		last = l.untilMillis()
+		drop(l)
+	}
+	if table.count != 0 || len(table.blocks) > 1 || len(table.pages) != 0 || len(table.hands) != 0 {
+		t.Errorf("%d leases, %d blocks, %d pages, %d hands", table.count, len(table.blocks), len(table.pages), len(table.hands))
+	}
+}
+
+// The stray that takes a settled one's place may end before those above that place.
+func TestAStrayMovesUp(t *testing.T) {
+	table := newLeases()
+	for o, length := range []uint32{1000, 10, 100, 20, 110, 120, 40, 50, 130, 140, 150, 160, 45} { // 1000 is no stray
+		l := table.add(record.Offset(o))
+		l.lengthMillis = length
+		table.hold(l, 1)
+	}
+	table.letGo(table.at(4)) // 110: the last, 45, takes its place, below 100
+	var got []uint32
+	for l := table.ending(); l != nil; l = table.ending() {
+		got = append(got, l.lengthMillis)
+		table.letGo(l)
+	}
+	if want := []uint32{10, 20, 40, 45, 50, 100, 120, 130, 140, 150, 160, 1000}; !slices.Equal(got, want) {
+		t.Errorf("they end in the order %v", got)
+	}
+}
+
+// A session that is forgotten is forgotten by its number too.
+func TestHandsAreForgotten(t *testing.T) {
+	h := NewHands()
+	x := h.of(Member{Session: "s"}, 1)
+	if h.numbered(x.number) != x {
+		t.Fatal("it is not found by its number")
+	}
+	if h.Gone("s"); h.numbered(x.number) != nil || len(h.byNumber) != 0 {
+		t.Error("it is still there")
+	}
+}
+
 // A lease has 40 bytes, as its comment says.
 func TestLeaseSize(t *testing.T) {
 	if n := unsafe.Sizeof(lease{}); n != 40 {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -121,6 +123,39 @@ func TestAStreamPushesWhatWasGranted(t *testing.T) {
 			}
 			c.queues.await(t.Context(), func() bool { return c.queues.closed == 1 })
 		})
+	}
+}
+
+// What a stream has sent does not count as being in memory any more: it goes on beyond
+// what may be there at one time.
+func TestAStreamGivesItsMemoryBack(t *testing.T) {
+	c := queueTrio(t)
+	quiet := slog.New(slog.DiscardHandler)
+	s := newQueueService(Config{Self: Self{Node: 1}, Cluster: c, Logger: quiet, Queues: func() (QueueBackend, error) {
+		return QueueBackend{Queues: c.queues}, nil
+	}}, t.Context(), 1000)
+	mux := http.NewServeMux()
+	s.routes(mux, Config{Logger: quiet})
+	server := httptest.NewUnstartedServer(mux)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	c.url = server.URL
+	tap := c.consume(t, &tubev1.ConsumeStart{Group: "billing", Credit: 5})
+	tap.down()
+	for range 10 {
+		c.queues.put(5)
+		for got := 0; got < 5; {
+			got += len(tap.down().GetMessages().GetMessages())
+		}
+		tap.up(credit(5))
+	}
+	if err := tap.CloseRequest(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tap.Receive(); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
 	}
 }
 

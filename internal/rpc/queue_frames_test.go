@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -65,7 +66,7 @@ func TestAcknowledgementsAreProtobuf(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		switch rapid.IntRange(0, 4).Draw(rt, "damage") {
+		switch rapid.IntRange(0, 5).Draw(rt, "damage") {
 		case 0: // cut off, or changed anywhere
 			if len(b) > 0 {
 				b = b[:rapid.IntRange(0, len(b)).Draw(rt, "cut")]
@@ -74,6 +75,8 @@ func TestAcknowledgementsAreProtobuf(t *testing.T) {
 			if len(b) > 0 {
 				b[rapid.IntRange(0, len(b)-1).Draw(rt, "where")] = rapid.Byte().Draw(rt, "byte")
 			}
+		case 3: // a frame in two parts, which protobuf makes one of
+			b = append(b, b...)
 		case 2: // a field that nobody knows
 			b = protowire.AppendVarint(protowire.AppendTag(b, 99, protowire.VarintType), 1)
 		}
@@ -101,7 +104,16 @@ func TestAcknowledgementsGoTheShortWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := acknowledged(b); f == nil || f.seq != 3 || len(f.ids) != 2 {
-		t.Errorf("%+v", f)
+	f := &upFrame{}
+	if err := (protoCodec{}).Unmarshal(b, f); err != nil || f.acks == nil || f.acks.seq != 3 || len(f.acks.ids) != 2 {
+		t.Errorf("%+v, %v", f.acks, err)
+	}
+	// An id whose length, of several bytes, is text by itself.
+	long := strings.Repeat("x", 0x42+0x80+1<<14)
+	if b, err = proto.Marshal(ack(1, long)); err != nil {
+		t.Fatal(err)
+	}
+	if f := acknowledged(b); f != nil {
+		t.Errorf("%d ids are read of one that is no lease id", len(f.ids))
 	}
 }

@@ -48,12 +48,20 @@ type queueService struct {
 	streams   atomic.Uint64 // counts them, for their names
 }
 
-// queueRoutes serves the queue services. Nothing is compressed, as in the others.
-func queueRoutes(mux *http.ServeMux, cfg Config, stopping context.Context) {
-	s := &queueService{
+func newQueueService(cfg Config, stopping context.Context, memoryBytes int64) *queueService {
+	return &queueService{
 		self: cfg.Self, cluster: cfg.Cluster, backend: cfg.Queues, log: cfg.Logger, stopping: stopping,
-		budget: newBudget(maxQueueMemory), waiting: make(chan struct{}, maxWaiting), consumers: make(chan struct{}, maxConsumers),
+		budget: newBudget(memoryBytes), waiting: make(chan struct{}, maxWaiting), consumers: make(chan struct{}, maxConsumers),
 	}
+}
+
+// queueRoutes serves the queue services.
+func queueRoutes(mux *http.ServeMux, cfg Config, stopping context.Context) {
+	newQueueService(cfg, stopping, maxQueueMemory).routes(mux, cfg)
+}
+
+// routes: nothing is compressed, as in the other services.
+func (s *queueService) routes(mux *http.ServeMux, cfg Config) {
 	options := []connect.HandlerOption{
 		connect.WithCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxQueueBody), connect.WithInterceptors(queueRefusals(cfg.Logger)),
 		connect.WithCodec(protoCodec{}), connect.WithCodec(jsonCodec{"json"}), connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
