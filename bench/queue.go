@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
 
 	tubev1 "github.com/tube-mq/tube/proto/tube/v1"
 	"github.com/tube-mq/tube/proto/tube/v1/tubev1connect"
@@ -26,6 +27,10 @@ func queueClient(addr string) tubev1connect.QueueServiceClient {
 	return tubev1connect.NewQueueServiceClient(queueHTTP(), "http://"+addr, connect.WithGRPC())
 }
 
+// groupsAtOnce are being made at a time: those that come while metadata and logs are
+// synced share the next sync.
+const groupsAtOnce = 16
+
 // createGroups makes queue groups of a topic: base-0, base-1, … A group that is made
 // begins at the start of the topic. All share one topic of dead letters. change may
 // give other settings.
@@ -41,20 +46,28 @@ func createGroups(ctx context.Context, kafka, addr, topic, base string, count in
 	for _, f := range change {
 		f(settings)
 	}
+	making, ctx := errgroup.WithContext(ctx)
+	making.SetLimit(groupsAtOnce)
 	for i := range count {
-		req := connect.NewRequest(&tubev1.CreateGroupRequest{
-			Group: fmt.Sprintf("%s-%d", base, i), Topic: topic, From: &tubev1.Position{At: &tubev1.Position_Start{Start: true}},
-			Settings: settings,
+		making.Go(func() error {
+			return createGroup(ctx, admin, &tubev1.CreateGroupRequest{
+				Group: fmt.Sprintf("%s-%d", base, i), Topic: topic, From: &tubev1.Position{At: &tubev1.Position_Start{Start: true}},
+				Settings: settings,
+			})
 		})
-		_, err := admin.CreateGroup(ctx, req)
-		// On a busy machine a group may be made and not have begun in time.
-		for tries := 0; err != nil && connect.CodeOf(err) != connect.CodeAlreadyExists; tries++ {
-			if tries == 3 || ctx.Err() != nil {
-				return fmt.Errorf("create queue group %s-%d: %w", base, i, err)
-			}
-			sleep(ctx, time.Second)
-			_, err = admin.CreateGroup(ctx, req)
+	}
+	return making.Wait()
+}
+
+// createGroup makes one. On a busy machine a group may be made and not have begun in time.
+func createGroup(ctx context.Context, admin tubev1connect.QueueAdminServiceClient, g *tubev1.CreateGroupRequest) error {
+	_, err := admin.CreateGroup(ctx, connect.NewRequest(g))
+	for tries := 0; err != nil && connect.CodeOf(err) != connect.CodeAlreadyExists; tries++ {
+		if tries == 3 || ctx.Err() != nil {
+			return fmt.Errorf("create queue group %s: %w", g.Group, err)
 		}
+		sleep(ctx, time.Second)
+		_, err = admin.CreateGroup(ctx, connect.NewRequest(g))
 	}
 	return nil
 }
