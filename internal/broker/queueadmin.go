@@ -253,9 +253,13 @@ func (p *Partition) tellDesksThen(g *queueGroup, op queue.Op, then func(error)) 
 // queue.ErrLeaseExpired: it is in hand.
 func (p *Partition) QueueRetry(ctx context.Context, id queue.GroupID, o record.Offset, skip bool) error {
 	answer := make(committing, 1)
-	err := queue.ErrLeaseUnknown
+	err, found := queue.ErrLeaseUnknown, false
 	e := p.each(id, func(g *queueGroup, d *desk) {
-		if err = d.Retry(o, skip); err == nil {
+		switch x := d.Retry(o, skip); {
+		case x != nil:
+			err = x
+		default: // of a broadcast group each member that it failed with
+			found = true
 			g.carry(d, func(err error) {
 				select {
 				case answer <- err:
@@ -264,19 +268,13 @@ func (p *Partition) QueueRetry(ctx context.Context, id queue.GroupID, o record.O
 			})
 		}
 	})
-	if e != nil || err != nil {
-		return firstOf(e, err)
+	switch {
+	case e != nil:
+		return e
+	case !found:
+		return err
 	}
 	return answer.wait(ctx)
-}
-
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // QueueTrace follows a message through all groups of the partition, at most 10,000

@@ -22,7 +22,7 @@ func newQueue(a *app) *cobra.Command {
 		newQueueCreate(a), newQueueList(a), newQueueDescribe(a), newQueueUpdate(a), newQueueDelete(a),
 		newQueueSend(a), newQueueReceive(a), newQueueAck(a), newQueueNack(a), newQueueRelease(a), newQueueExtend(a),
 		newQueueWhy(a), newQueuePending(a), newQueuePause(a), newQueueResume(a), newQueueSeek(a), newQueuePurge(a),
-		newQueueDelayed(a), newQueueCancel(a), newQueueReschedule(a), newQueueDead(a))
+		newQueueDelayed(a), newQueueCancel(a), newQueueReschedule(a), newQueueRetry(a), newQueueDead(a))
 }
 
 // completeQueues names the queue groups to the shell.

@@ -260,6 +260,10 @@ func (standInAdmin) RescheduleDelayed(context.Context, *connect.Request[tubev1.R
 	return connect.NewResponse(&tubev1.RescheduleDelayedResponse{Results: []*tubev1.ItemResult{{Offset: 5}}}), nil
 }
 
+func (standInAdmin) RetryPending(context.Context, *connect.Request[tubev1.RetryPendingRequest]) (*connect.Response[tubev1.RetryPendingResponse], error) {
+	return connect.NewResponse(&tubev1.RetryPendingResponse{Results: []*tubev1.ItemResult{{Offset: 5}}}), nil
+}
+
 func (standInAdmin) ListDead(_ context.Context, req *connect.Request[tubev1.ListDeadRequest]) (*connect.Response[tubev1.ListDeadResponse], error) {
 	out := &tubev1.ListDeadResponse{}
 	if len(req.Msg.Messages) == 0 || req.Msg.Messages[0].Offset == 17 {

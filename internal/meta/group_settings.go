@@ -15,6 +15,7 @@ type GroupConfig struct {
 	ShareDeliveries int           // after so many a record is dead
 	ShareLocks      int           // records that may be held at a time, in each partition
 	ShareFromStart  bool          // a share group begins with the oldest record
+	ShareFromAgo    time.Duration // it begins with the records of so long ago; 0: with none
 	ShareSession    time.Duration // a member that is silent for so long is out
 	ShareInterval   time.Duration // between a member's heartbeats
 	ShareRenew      bool          // members may renew the lock of a record
@@ -49,7 +50,9 @@ func groupWord(name string, kind Kind, doc string, apply func(*GroupConfig, valu
 
 // groupSettings is the table, by name.
 var groupSettings = []GroupSetting{
-	groupWord("share.auto.offset.reset", KindString, "Where a share group begins with a topic that it reads for the first time: latest, with what is sent from then on; earliest, with the oldest record.", func(c *GroupConfig, v value) { c.ShareFromStart = v.s == "earliest" }, "latest", "earliest"),
+	groupWord("share.auto.offset.reset", KindString, "Where a share group begins with a topic that it reads for the first time: latest, with what is sent from then on; earliest, with the oldest record; by_duration:PT1H, with the records of the last hour, or however long (ISO 8601).", func(c *GroupConfig, v value) {
+		c.ShareFromStart, c.ShareFromAgo = v.s == "earliest", millis(v.n)
+	}, "latest", "earliest", "by_duration:"+durationWord),
 	groupNumber("share.delivery.count.limit", 5, 1, maxDeliveries, "A record that was delivered so often without being accepted goes to the dead letters.", func(c *GroupConfig, v value) { c.ShareDeliveries = int(v.n) }),
 	groupNumber("share.heartbeat.interval.ms", 5000, 100, 60_000, "How often members are told to say that they live.", func(c *GroupConfig, v value) { c.ShareInterval = millis(v.n) }),
 	groupWord("share.isolation.level", KindString, "There are no transactions, so both see the same.", nil, "read_uncommitted", "read_committed"),
@@ -120,11 +123,14 @@ func (c *GroupConfig) fit(s *queue.Settings) {
 
 // ShareSettings are those of a queue group that is made for a share group. What is
 // released is there again at once, as share consumers expect.
-func (c *GroupConfig) ShareSettings() queue.Settings {
+func (c *GroupConfig) ShareSettings(now time.Time) queue.Settings {
 	s := queue.DefaultSettings()
 	s.Backoff, s.StartAtMillis = nil, queue.StartAtEnd
 	if c.ShareFromStart {
 		s.StartAtMillis = queue.StartAtStart
+	}
+	if c.ShareFromAgo > 0 {
+		s.StartAtMillis = max(0, now.Add(-c.ShareFromAgo).UnixMilli())
 	}
 	c.fit(&s)
 	return s

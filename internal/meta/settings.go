@@ -60,7 +60,8 @@ type TopicSetting struct {
 	Default string
 	Doc     string // what it means
 	Effect  bool   // false: accepted because clients send it, and without effect
-	// min and max bound numbers; oneOf lists the words of the others.
+	// min and max bound numbers; oneOf lists the words of the others. A word that ends
+	// with durationWord has a duration there, as ISO 8601 writes it.
 	min, max int64
 	oneOf    []string
 	set      func(c *TopicConfig, v value)
@@ -145,8 +146,11 @@ func (s *TopicSetting) parse(text string) (value, error) {
 	}
 	if s.oneOf != nil {
 		for _, w := range s.oneOf {
-			if strings.EqualFold(w, strings.TrimSpace(text)) {
+			if strings.EqualFold(w, strings.TrimSpace(text)) && !strings.HasSuffix(w, durationWord) {
 				return value{s: w}, nil
+			}
+			if v, ok := durationValue(w, strings.TrimSpace(text)); ok {
+				return v, nil
 			}
 		}
 		return value{}, fmt.Errorf("%w: %s=%q; it can be %s", ErrInvalidConfig, s.Name, text, strings.Join(s.oneOf, ", "))
@@ -162,6 +166,19 @@ func (s *TopicSetting) parse(text string) (value, error) {
 		return value{}, fmt.Errorf("%w: %s=%q; it is a whole number from %d to %d", ErrInvalidConfig, s.Name, text, s.min, s.max)
 	}
 	return value{n: n}, nil
+}
+
+const durationWord = "DURATION"
+
+// durationValue reads a word with a duration at its end; the value is the word before
+// it, and milliseconds.
+func durationValue(word, text string) (value, bool) {
+	prefix, ok := strings.CutSuffix(word, durationWord)
+	if !ok || len(text) < len(prefix) || !strings.EqualFold(text[:len(prefix)], prefix) {
+		return value{}, false
+	}
+	d, ok := isoDuration(text[len(prefix):])
+	return value{s: prefix, n: d.Milliseconds()}, ok
 }
 
 // ResolveTopicConfig puts a topic's own settings over the cluster's defaults

@@ -22,7 +22,7 @@ import (
 // CreateShareQueue makes the queue group through which a share group reads a topic, or
 // finds it. settings hold for a new one.
 func CreateShareQueue(now time.Time, share string, topic record.TopicID, config GroupConfig, deadLetter string) []byte {
-	s := config.ShareSettings()
+	s := config.ShareSettings(now)
 	s.DeadLetter = deadLetter
 	return encode(now, &metapb.Command{Kind: &metapb.Command_CreateQueueGroup{CreateQueueGroup: &metapb.CreateQueueGroup{
 		Topic: topic[:], Settings: queueSettingsToPB(s), Share: share,

@@ -141,3 +141,26 @@ func TestTheTableOfGroupSettingsIsSound(t *testing.T) {
 		}
 	}
 }
+
+// A share group may begin with the records of some time ago.
+func TestShareGroupsBeginByDuration(t *testing.T) {
+	now := time.UnixMilli(1_800_000_000_000)
+	for text, want := range map[string]int64{
+		"latest": queue.StartAtEnd, "Earliest": queue.StartAtStart, "by_duration:PT1H": now.Add(-time.Hour).UnixMilli(),
+		"BY_DURATION:p1dt2h3m4.5s": now.Add(-26*time.Hour - 3*time.Minute - 4500*time.Millisecond).UnixMilli(), "by_duration:PT0S": queue.StartAtEnd,
+		"by_duration:P99999D": 0,
+		"by_duration:":        bad, "by_duration:P": bad, "by_duration:PT": bad, "by_duration:1h": bad, "by_duration:-PT1H": bad, "by_duration:P1Y": bad,
+		"by_duration:DURATION": bad, "by_duration:P999999999D": bad, "sometime": bad,
+	} {
+		c, err := ResolveGroupConfig(map[string]string{"share.auto.offset.reset": text})
+		if (err != nil) != (want == bad) {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if s := c.ShareSettings(now); err == nil && s.StartAtMillis != want {
+			t.Errorf("%s begins at %d, want %d", text, s.StartAtMillis, want)
+		}
+	}
+}
+
+const bad = -99

@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/rpc"
@@ -77,11 +78,32 @@ func (q queueViews) RescheduleDelayed(ctx context.Context, topic string, refs []
 	if err != nil {
 		return nil, nil, err
 	}
+	places, errs := q.changeEach(ctx, t, refs, func(offsets []int64) *peerv1.QueueChangeRequest {
+		return &peerv1.QueueChangeRequest{Change: &peerv1.QueueChangeRequest_Reschedule{Reschedule: &peerv1.QueueReschedule{Offsets: offsets, AtMillis: atMillis}}}
+	})
+	return places, errs, nil
+}
+
+// Retry implements rpc.QueueChanges.
+func (q queueViews) Retry(ctx context.Context, group string, refs []queue.Ref, skip bool) ([]queue.Place, []error, error) {
+	g, t, err := q.courier.Group(group)
+	if err != nil {
+		return nil, nil, err
+	}
+	places, errs := q.changeEach(ctx, t, refs, func(offsets []int64) *peerv1.QueueChangeRequest {
+		return &peerv1.QueueChangeRequest{Group: uint64(g.ID), Change: &peerv1.QueueChangeRequest_Retry{Retry: &peerv1.QueueRetry{Offsets: offsets, Skip: skip}}}
+	})
+	return places, errs, nil
+}
+
+// changeEach finds messages and has the leaders of their partitions change something
+// about them. It answers each with its place and an error.
+func (q queueViews) changeEach(ctx context.Context, t *meta.Topic, refs []queue.Ref, change func(offsets []int64) *peerv1.QueueChangeRequest) ([]queue.Place, []error) {
 	places, errs := make([]queue.Place, len(refs)), make([]error, len(refs))
 	by := map[record.Partition][]int{}
 	for i, m := range refs {
 		if places[i] = m.Place; m.ID != "" {
-			tr, err := q.TraceMessage(ctx, topic, m)
+			tr, err := q.TraceMessage(ctx, t.Name, m)
 			if err != nil {
 				errs[i] = err
 				continue
@@ -89,17 +111,17 @@ func (q queueViews) RescheduleDelayed(ctx context.Context, topic string, refs []
 			places[i] = queue.Place{Partition: record.Partition(tr.GetPartition()), Offset: record.Offset(tr.GetOffset())}
 		}
 		if p := places[i].Partition; p < 0 || int(p) >= len(t.Partitions) {
-			errs[i] = fmt.Errorf("%w: topic %s has partitions 0 to %d", queue.ErrUnknownMessage, topic, len(t.Partitions)-1)
+			errs[i] = fmt.Errorf("%w: topic %s has partitions 0 to %d", queue.ErrUnknownMessage, t.Name, len(t.Partitions)-1)
 			continue
 		}
 		by[places[i].Partition] = append(by[places[i].Partition], i)
 	}
 	for p, which := range by {
-		c := &peerv1.QueueReschedule{AtMillis: atMillis}
+		var offsets []int64
 		for _, i := range which {
-			c.Offsets = append(c.Offsets, int64(places[i].Offset))
+			offsets = append(offsets, int64(places[i].Offset))
 		}
-		r, err := q.change(ctx, record.TopicPartition{Topic: t.ID, Partition: p}, &peerv1.QueueChangeRequest{Change: &peerv1.QueueChangeRequest_Reschedule{Reschedule: c}})
+		r, err := q.change(ctx, record.TopicPartition{Topic: t.ID, Partition: p}, change(offsets))
 		for k, i := range which {
 			switch {
 			case err != nil:
@@ -111,5 +133,5 @@ func (q queueViews) RescheduleDelayed(ctx context.Context, topic string, refs []
 			}
 		}
 	}
-	return places, errs, nil
+	return places, errs
 }

@@ -354,20 +354,39 @@ func (s queueService) change(ctx context.Context, m *peerv1.QueueChangeRequest, 
 		r.Count = p.QueueCounts(g).Backlog
 		return p.QueuePurge(ctx, g)
 	case *peerv1.QueueChangeRequest_Reschedule:
-		offsets := make([]record.Offset, len(c.Reschedule.GetOffsets()))
-		for i, o := range c.Reschedule.GetOffsets() {
-			offsets[i] = record.Offset(o)
-		}
-		for _, err := range reschedule(ctx, p, offsets, c.Reschedule.GetAtMillis()) {
-			f := failureToPB(err)
-			if err == nil {
-				f = &peerv1.QueueFailure{}
+		r.Results = failuresToPB(reschedule(ctx, p, offsetsFromPB(c.Reschedule.GetOffsets()), c.Reschedule.GetAtMillis()))
+		return nil
+	case *peerv1.QueueChangeRequest_Retry:
+		offsets := offsetsFromPB(c.Retry.GetOffsets())
+		errs := make([]error, len(offsets))
+		for i, o := range offsets {
+			if err := p.QueueRetry(ctx, g, o, c.Retry.GetSkip()); err != nil {
+				errs[i] = queueError(err)
 			}
-			r.Results = append(r.Results, f)
 		}
+		r.Results = failuresToPB(errs)
 		return nil
 	}
 	return fmt.Errorf("%w: what is to be changed", queue.ErrInvalidSetting)
+}
+
+func offsetsFromPB(list []int64) []record.Offset {
+	out := make([]record.Offset, len(list))
+	for i, o := range list {
+		out[i] = record.Offset(o)
+	}
+	return out
+}
+
+// failuresToPB is one for each, also of those that succeeded.
+func failuresToPB(errs []error) []*peerv1.QueueFailure {
+	out := make([]*peerv1.QueueFailure, len(errs))
+	for i, err := range errs {
+		if out[i] = failureToPB(err); err == nil {
+			out[i] = &peerv1.QueueFailure{}
+		}
+	}
+	return out
 }
 
 // reschedule cancels at 0.

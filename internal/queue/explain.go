@@ -159,7 +159,7 @@ func (d *Desk) whyNoneReady(nowMillis int64, e *Explanation) (reason, sentence s
 		state := "in hand"
 		switch {
 		case d.parked.has(owner):
-			state = "parked: it failed too often; retry or skip it"
+			state = "parked: it failed too often; tube queue retry hands it out again, or skips it"
 		case d.dying.has(owner):
 			state = "to be a dead letter"
 		case !d.leases.has(owner):
@@ -170,7 +170,7 @@ func (d *Desk) whyNoneReady(nowMillis int64, e *Explanation) (reason, sentence s
 	if e.Parked > 0 {
 		o, _ := d.parked.next(0)
 		e.BlockedBy = o
-		return ReasonKey, fmt.Sprintf("offset %d failed too often and is parked: retry or skip it", o)
+		return ReasonKey, fmt.Sprintf("offset %d failed too often and is parked: tube queue retry hands it out again, or skips it", o)
 	}
 	if e.Leased > 0 && e.OldestLease != nil {
 		return ReasonLeased, fmt.Sprintf("%s in hand, which is all there is; the next lease, of offset %d with consumer %q, ends in %.1f s",

@@ -122,6 +122,10 @@ type QueueChanges interface {
 	// there, or not delayed any more.
 	CancelDelayed(ctx context.Context, topic string, m []queue.Ref) ([]queue.Place, []error, error)
 	RescheduleDelayed(ctx context.Context, topic string, m []queue.Ref, atMillis int64) ([]queue.Place, []error, error)
+	// Retry has messages that failed, or are parked, handed out again, or with skip
+	// makes them dead letters. It answers each: queue.ErrUnknownMessage,
+	// queue.ErrLeaseUnknown (it has not failed), queue.ErrLeaseExpired (it is in hand).
+	Retry(ctx context.Context, group string, m []queue.Ref, skip bool) ([]queue.Place, []error, error)
 	// RedriveDead sends each again, waits until that is durable, and then lists it no
 	// more. DropDead only does the latter.
 	RedriveDead(ctx context.Context, group string, r Redrive) (Redriven, error)

@@ -217,6 +217,10 @@ func (f *fakeQueues) RescheduleDelayed(_ context.Context, _ string, m []queue.Re
 	return make([]queue.Place, len(m)), make([]error, len(m)), nil
 }
 
+func (f *fakeQueues) Retry(_ context.Context, _ string, m []queue.Ref, _ bool) ([]queue.Place, []error, error) {
+	return make([]queue.Place, len(m)), make([]error, len(m)), nil
+}
+
 func (f *fakeQueues) RedriveDead(_ context.Context, _ string, r Redrive) (Redriven, error) {
 	f.do(func() { f.redrives = append(f.redrives, r) })
 	return Redriven{Matched: 2, Done: 2, Next: "t"}, nil

@@ -104,6 +104,26 @@ func refsOf(ms []*tubev1.MessageRef) ([]queue.Ref, error) {
 	return out, nil
 }
 
+func (s *queueAdmin) RetryPending(ctx context.Context, req *connect.Request[tubev1.RetryPendingRequest]) (*connect.Response[tubev1.RetryPendingResponse], error) {
+	if _, err := s.group(req.Msg.Group); err != nil {
+		return nil, err
+	}
+	refs, err := refsOf(req.Msg.Messages)
+	if err != nil {
+		return nil, err
+	}
+	q, err := s.queues()
+	if err != nil {
+		return nil, err
+	}
+	places, errs, err := q.Changes.Retry(ctx, req.Msg.Group, refs, req.Msg.Skip)
+	if err != nil {
+		return nil, err
+	}
+	items, err := s.items(refs, places, errs)
+	return connect.NewResponse(&tubev1.RetryPendingResponse{Results: items}), err
+}
+
 func (s *queueAdmin) CancelDelayed(ctx context.Context, req *connect.Request[tubev1.CancelDelayedRequest]) (*connect.Response[tubev1.CancelDelayedResponse], error) {
 	if err := s.topic(req.Msg.Topic); err != nil {
 		return nil, err

@@ -5827,6 +5827,112 @@ func (x *DropDeadResponse) GetNextPageToken() string {
 	return ""
 }
 
+type RetryPendingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// 1 to 10,000.
+	Messages      []*MessageRef `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	Skip          bool          `protobuf:"varint,3,opt,name=skip,proto3" json:"skip,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryPendingRequest) Reset() {
+	*x = RetryPendingRequest{}
+	mi := &file_tube_v1_queue_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryPendingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryPendingRequest) ProtoMessage() {}
+
+func (x *RetryPendingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_v1_queue_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryPendingRequest.ProtoReflect.Descriptor instead.
+func (*RetryPendingRequest) Descriptor() ([]byte, []int) {
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *RetryPendingRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *RetryPendingRequest) GetMessages() []*MessageRef {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *RetryPendingRequest) GetSkip() bool {
+	if x != nil {
+		return x.Skip
+	}
+	return false
+}
+
+type RetryPendingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each, in their order.
+	Results       []*ItemResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryPendingResponse) Reset() {
+	*x = RetryPendingResponse{}
+	mi := &file_tube_v1_queue_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryPendingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryPendingResponse) ProtoMessage() {}
+
+func (x *RetryPendingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_v1_queue_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryPendingResponse.ProtoReflect.Descriptor instead.
+func (*RetryPendingResponse) Descriptor() ([]byte, []int) {
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *RetryPendingResponse) GetResults() []*ItemResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
 type TraceMessageRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -5837,7 +5943,7 @@ type TraceMessageRequest struct {
 
 func (x *TraceMessageRequest) Reset() {
 	*x = TraceMessageRequest{}
-	mi := &file_tube_v1_queue_proto_msgTypes[81]
+	mi := &file_tube_v1_queue_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5849,7 +5955,7 @@ func (x *TraceMessageRequest) String() string {
 func (*TraceMessageRequest) ProtoMessage() {}
 
 func (x *TraceMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[81]
+	mi := &file_tube_v1_queue_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5862,7 +5968,7 @@ func (x *TraceMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceMessageRequest.ProtoReflect.Descriptor instead.
 func (*TraceMessageRequest) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{81}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *TraceMessageRequest) GetTopic() string {
@@ -5902,7 +6008,7 @@ type TraceMessageResponse struct {
 
 func (x *TraceMessageResponse) Reset() {
 	*x = TraceMessageResponse{}
-	mi := &file_tube_v1_queue_proto_msgTypes[82]
+	mi := &file_tube_v1_queue_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5914,7 +6020,7 @@ func (x *TraceMessageResponse) String() string {
 func (*TraceMessageResponse) ProtoMessage() {}
 
 func (x *TraceMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[82]
+	mi := &file_tube_v1_queue_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5927,7 +6033,7 @@ func (x *TraceMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceMessageResponse.ProtoReflect.Descriptor instead.
 func (*TraceMessageResponse) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{82}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *TraceMessageResponse) GetTopic() string {
@@ -6036,7 +6142,7 @@ type GroupTrace struct {
 
 func (x *GroupTrace) Reset() {
 	*x = GroupTrace{}
-	mi := &file_tube_v1_queue_proto_msgTypes[83]
+	mi := &file_tube_v1_queue_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6048,7 +6154,7 @@ func (x *GroupTrace) String() string {
 func (*GroupTrace) ProtoMessage() {}
 
 func (x *GroupTrace) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_v1_queue_proto_msgTypes[83]
+	mi := &file_tube_v1_queue_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6061,7 +6167,7 @@ func (x *GroupTrace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupTrace.ProtoReflect.Descriptor instead.
 func (*GroupTrace) Descriptor() ([]byte, []int) {
-	return file_tube_v1_queue_proto_rawDescGZIP(), []int{83}
+	return file_tube_v1_queue_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *GroupTrace) GetGroup() string {
@@ -6612,7 +6718,13 @@ const file_tube_v1_queue_proto_rawDesc = "" +
 	"\x10DropDeadResponse\x12\x18\n" +
 	"\amatched\x18\x01 \x01(\x03R\amatched\x12\x18\n" +
 	"\adropped\x18\x02 \x01(\x03R\adropped\x12&\n" +
-	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"Z\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"p\n" +
+	"\x13RetryPendingRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12/\n" +
+	"\bmessages\x18\x02 \x03(\v2\x13.tube.v1.MessageRefR\bmessages\x12\x12\n" +
+	"\x04skip\x18\x03 \x01(\bR\x04skip\"E\n" +
+	"\x14RetryPendingResponse\x12-\n" +
+	"\aresults\x18\x01 \x03(\v2\x13.tube.v1.ItemResultR\aresults\"Z\n" +
 	"\x13TraceMessageRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12-\n" +
 	"\amessage\x18\x02 \x01(\v2\x13.tube.v1.MessageRefR\amessage\"\x89\x03\n" +
@@ -6654,8 +6766,7 @@ const file_tube_v1_queue_proto_rawDesc = "" +
 	"\aRelease\x12\x17.tube.v1.ReleaseRequest\x1a\x18.tube.v1.ReleaseResponse\x129\n" +
 	"\x06Extend\x12\x16.tube.v1.ExtendRequest\x1a\x17.tube.v1.ExtendResponse\x12?\n" +
 	"\bComplete\x12\x18.tube.v1.CompleteRequest\x1a\x19.tube.v1.CompleteResponse\x12@\n" +
-	"\aConsume\x12\x17.tube.v1.ConsumeRequest\x1a\x18.tube.v1.ConsumeResponse(\x010\x012\xbb\n" +
-	"\n" +
+	"\aConsume\x12\x17.tube.v1.ConsumeRequest\x1a\x18.tube.v1.ConsumeResponse(\x010\x012\x88\v\n" +
 	"\x11QueueAdminService\x12H\n" +
 	"\vCreateGroup\x12\x1b.tube.v1.CreateGroupRequest\x1a\x1c.tube.v1.CreateGroupResponse\x12?\n" +
 	"\bGetGroup\x12\x18.tube.v1.GetGroupRequest\x1a\x19.tube.v1.GetGroupResponse\x12E\n" +
@@ -6673,7 +6784,8 @@ const file_tube_v1_queue_proto_rawDesc = "" +
 	"\vListPending\x12\x1b.tube.v1.ListPendingRequest\x1a\x1c.tube.v1.ListPendingResponse\x12H\n" +
 	"\vListDelayed\x12\x1b.tube.v1.ListDelayedRequest\x1a\x1c.tube.v1.ListDelayedResponse\x12N\n" +
 	"\rCancelDelayed\x12\x1d.tube.v1.CancelDelayedRequest\x1a\x1e.tube.v1.CancelDelayedResponse\x12Z\n" +
-	"\x11RescheduleDelayed\x12!.tube.v1.RescheduleDelayedRequest\x1a\".tube.v1.RescheduleDelayedResponse\x12?\n" +
+	"\x11RescheduleDelayed\x12!.tube.v1.RescheduleDelayedRequest\x1a\".tube.v1.RescheduleDelayedResponse\x12K\n" +
+	"\fRetryPending\x12\x1c.tube.v1.RetryPendingRequest\x1a\x1d.tube.v1.RetryPendingResponse\x12?\n" +
 	"\bListDead\x12\x18.tube.v1.ListDeadRequest\x1a\x19.tube.v1.ListDeadResponse\x12H\n" +
 	"\vRedriveDead\x12\x1b.tube.v1.RedriveDeadRequest\x1a\x1c.tube.v1.RedriveDeadResponse\x12?\n" +
 	"\bDropDead\x12\x18.tube.v1.DropDeadRequest\x1a\x19.tube.v1.DropDeadResponse\x12K\n" +
@@ -6692,7 +6804,7 @@ func file_tube_v1_queue_proto_rawDescGZIP() []byte {
 }
 
 var file_tube_v1_queue_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tube_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 87)
+var file_tube_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
 var file_tube_v1_queue_proto_goTypes = []any{
 	(QueueErrorDetail_Reason)(0),      // 0: tube.v1.QueueErrorDetail.Reason
 	(QueueCause_Kind)(0),              // 1: tube.v1.QueueCause.Kind
@@ -6777,40 +6889,42 @@ var file_tube_v1_queue_proto_goTypes = []any{
 	(*RedriveDeadResponse)(nil),       // 80: tube.v1.RedriveDeadResponse
 	(*DropDeadRequest)(nil),           // 81: tube.v1.DropDeadRequest
 	(*DropDeadResponse)(nil),          // 82: tube.v1.DropDeadResponse
-	(*TraceMessageRequest)(nil),       // 83: tube.v1.TraceMessageRequest
-	(*TraceMessageResponse)(nil),      // 84: tube.v1.TraceMessageResponse
-	(*GroupTrace)(nil),                // 85: tube.v1.GroupTrace
-	nil,                               // 86: tube.v1.OutgoingMessage.HeadersEntry
-	nil,                               // 87: tube.v1.QueueMessage.HeadersEntry
-	nil,                               // 88: tube.v1.DeadMessage.HeadersEntry
-	(*durationpb.Duration)(nil),       // 89: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 90: google.protobuf.Timestamp
+	(*RetryPendingRequest)(nil),       // 83: tube.v1.RetryPendingRequest
+	(*RetryPendingResponse)(nil),      // 84: tube.v1.RetryPendingResponse
+	(*TraceMessageRequest)(nil),       // 85: tube.v1.TraceMessageRequest
+	(*TraceMessageResponse)(nil),      // 86: tube.v1.TraceMessageResponse
+	(*GroupTrace)(nil),                // 87: tube.v1.GroupTrace
+	nil,                               // 88: tube.v1.OutgoingMessage.HeadersEntry
+	nil,                               // 89: tube.v1.QueueMessage.HeadersEntry
+	nil,                               // 90: tube.v1.DeadMessage.HeadersEntry
+	(*durationpb.Duration)(nil),       // 91: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 92: google.protobuf.Timestamp
 }
 var file_tube_v1_queue_proto_depIdxs = []int32{
 	0,   // 0: tube.v1.QueueErrorDetail.reason:type_name -> tube.v1.QueueErrorDetail.Reason
 	0,   // 1: tube.v1.ItemError.reason:type_name -> tube.v1.QueueErrorDetail.Reason
-	86,  // 2: tube.v1.OutgoingMessage.headers:type_name -> tube.v1.OutgoingMessage.HeadersEntry
+	88,  // 2: tube.v1.OutgoingMessage.headers:type_name -> tube.v1.OutgoingMessage.HeadersEntry
 	5,   // 3: tube.v1.OutgoingMessage.raw_headers:type_name -> tube.v1.RawHeader
-	89,  // 4: tube.v1.OutgoingMessage.delay:type_name -> google.protobuf.Duration
-	90,  // 5: tube.v1.OutgoingMessage.deliver_at:type_name -> google.protobuf.Timestamp
+	91,  // 4: tube.v1.OutgoingMessage.delay:type_name -> google.protobuf.Duration
+	92,  // 5: tube.v1.OutgoingMessage.deliver_at:type_name -> google.protobuf.Timestamp
 	4,   // 6: tube.v1.SendRequest.messages:type_name -> tube.v1.OutgoingMessage
 	8,   // 7: tube.v1.SendResponse.results:type_name -> tube.v1.SendResult
 	3,   // 8: tube.v1.SendResult.error:type_name -> tube.v1.ItemError
-	89,  // 9: tube.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	91,  // 9: tube.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
 	11,  // 10: tube.v1.ReceiveResponse.messages:type_name -> tube.v1.QueueMessage
-	87,  // 11: tube.v1.QueueMessage.headers:type_name -> tube.v1.QueueMessage.HeadersEntry
+	89,  // 11: tube.v1.QueueMessage.headers:type_name -> tube.v1.QueueMessage.HeadersEntry
 	5,   // 12: tube.v1.QueueMessage.raw_headers:type_name -> tube.v1.RawHeader
-	90,  // 13: tube.v1.QueueMessage.lease_until:type_name -> google.protobuf.Timestamp
-	90,  // 14: tube.v1.QueueMessage.time:type_name -> google.protobuf.Timestamp
+	92,  // 13: tube.v1.QueueMessage.lease_until:type_name -> google.protobuf.Timestamp
+	92,  // 14: tube.v1.QueueMessage.time:type_name -> google.protobuf.Timestamp
 	14,  // 15: tube.v1.AcknowledgeResponse.results:type_name -> tube.v1.LeaseResult
 	3,   // 16: tube.v1.LeaseResult.error:type_name -> tube.v1.ItemError
 	16,  // 17: tube.v1.NackRequest.entries:type_name -> tube.v1.NackEntry
-	89,  // 18: tube.v1.NackEntry.delay:type_name -> google.protobuf.Duration
-	90,  // 19: tube.v1.NackEntry.deliver_at:type_name -> google.protobuf.Timestamp
+	91,  // 18: tube.v1.NackEntry.delay:type_name -> google.protobuf.Duration
+	92,  // 19: tube.v1.NackEntry.deliver_at:type_name -> google.protobuf.Timestamp
 	14,  // 20: tube.v1.NackResponse.results:type_name -> tube.v1.LeaseResult
-	89,  // 21: tube.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
+	91,  // 21: tube.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
 	14,  // 22: tube.v1.ReleaseResponse.results:type_name -> tube.v1.LeaseResult
-	89,  // 23: tube.v1.ExtendRequest.duration:type_name -> google.protobuf.Duration
+	91,  // 23: tube.v1.ExtendRequest.duration:type_name -> google.protobuf.Duration
 	14,  // 24: tube.v1.ExtendResponse.results:type_name -> tube.v1.LeaseResult
 	6,   // 25: tube.v1.CompleteRequest.send:type_name -> tube.v1.SendRequest
 	14,  // 26: tube.v1.CompleteResponse.results:type_name -> tube.v1.LeaseResult
@@ -6823,31 +6937,31 @@ var file_tube_v1_queue_proto_depIdxs = []int32{
 	29,  // 33: tube.v1.ConsumeRequest.extend:type_name -> tube.v1.ConsumeExtend
 	30,  // 34: tube.v1.ConsumeRequest.inquiry_answer:type_name -> tube.v1.ConsumeAnswer
 	16,  // 35: tube.v1.ConsumeNack.entries:type_name -> tube.v1.NackEntry
-	89,  // 36: tube.v1.ConsumeExtend.duration:type_name -> google.protobuf.Duration
+	91,  // 36: tube.v1.ConsumeExtend.duration:type_name -> google.protobuf.Duration
 	32,  // 37: tube.v1.ConsumeResponse.started:type_name -> tube.v1.ConsumeStarted
 	33,  // 38: tube.v1.ConsumeResponse.messages:type_name -> tube.v1.ConsumeMessages
 	34,  // 39: tube.v1.ConsumeResponse.results:type_name -> tube.v1.ConsumeResults
 	36,  // 40: tube.v1.ConsumeResponse.inquiry:type_name -> tube.v1.ConsumeInquiry
-	89,  // 41: tube.v1.ConsumeStarted.lease:type_name -> google.protobuf.Duration
+	91,  // 41: tube.v1.ConsumeStarted.lease:type_name -> google.protobuf.Duration
 	11,  // 42: tube.v1.ConsumeMessages.messages:type_name -> tube.v1.QueueMessage
 	35,  // 43: tube.v1.ConsumeResults.requests:type_name -> tube.v1.ConsumeResult
 	14,  // 44: tube.v1.ConsumeResult.errors:type_name -> tube.v1.LeaseResult
-	90,  // 45: tube.v1.ConsumeInquiry.answer_until:type_name -> google.protobuf.Timestamp
-	89,  // 46: tube.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
-	89,  // 47: tube.v1.QueueSettings.max_handling:type_name -> google.protobuf.Duration
-	89,  // 48: tube.v1.QueueSettings.backoff:type_name -> google.protobuf.Duration
-	89,  // 49: tube.v1.QueueSettings.idle_consumer:type_name -> google.protobuf.Duration
-	90,  // 50: tube.v1.Position.time:type_name -> google.protobuf.Timestamp
+	92,  // 45: tube.v1.ConsumeInquiry.answer_until:type_name -> google.protobuf.Timestamp
+	91,  // 46: tube.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
+	91,  // 47: tube.v1.QueueSettings.max_handling:type_name -> google.protobuf.Duration
+	91,  // 48: tube.v1.QueueSettings.backoff:type_name -> google.protobuf.Duration
+	91,  // 49: tube.v1.QueueSettings.idle_consumer:type_name -> google.protobuf.Duration
+	92,  // 50: tube.v1.Position.time:type_name -> google.protobuf.Timestamp
 	39,  // 51: tube.v1.Position.offset:type_name -> tube.v1.PartitionOffset
 	37,  // 52: tube.v1.QueueGroup.settings:type_name -> tube.v1.QueueSettings
-	90,  // 53: tube.v1.QueueGroup.created:type_name -> google.protobuf.Timestamp
+	92,  // 53: tube.v1.QueueGroup.created:type_name -> google.protobuf.Timestamp
 	37,  // 54: tube.v1.CreateGroupRequest.settings:type_name -> tube.v1.QueueSettings
 	38,  // 55: tube.v1.CreateGroupRequest.from:type_name -> tube.v1.Position
 	40,  // 56: tube.v1.CreateGroupResponse.group:type_name -> tube.v1.QueueGroup
 	40,  // 57: tube.v1.GetGroupResponse.group:type_name -> tube.v1.QueueGroup
 	45,  // 58: tube.v1.GetGroupResponse.partitions:type_name -> tube.v1.QueueProgress
 	45,  // 59: tube.v1.GetGroupResponse.total:type_name -> tube.v1.QueueProgress
-	90,  // 60: tube.v1.QueueProgress.oldest:type_name -> google.protobuf.Timestamp
+	92,  // 60: tube.v1.QueueProgress.oldest:type_name -> google.protobuf.Timestamp
 	40,  // 61: tube.v1.ListGroupsResponse.groups:type_name -> tube.v1.QueueGroup
 	37,  // 62: tube.v1.UpdateGroupRequest.settings:type_name -> tube.v1.QueueSettings
 	40,  // 63: tube.v1.UpdateGroupResponse.group:type_name -> tube.v1.QueueGroup
@@ -6857,92 +6971,96 @@ var file_tube_v1_queue_proto_depIdxs = []int32{
 	39,  // 67: tube.v1.SeekGroupResponse.partitions:type_name -> tube.v1.PartitionOffset
 	62,  // 68: tube.v1.ExplainGroupResponse.causes:type_name -> tube.v1.QueueCause
 	1,   // 69: tube.v1.QueueCause.kind:type_name -> tube.v1.QueueCause.Kind
-	90,  // 70: tube.v1.QueueCause.until:type_name -> google.protobuf.Timestamp
+	92,  // 70: tube.v1.QueueCause.until:type_name -> google.protobuf.Timestamp
 	65,  // 71: tube.v1.ListPendingResponse.messages:type_name -> tube.v1.PendingMessage
-	90,  // 72: tube.v1.PendingMessage.until:type_name -> google.protobuf.Timestamp
+	92,  // 72: tube.v1.PendingMessage.until:type_name -> google.protobuf.Timestamp
 	68,  // 73: tube.v1.ListDelayedResponse.messages:type_name -> tube.v1.DelayedMessage
-	90,  // 74: tube.v1.DelayedMessage.deliver_at:type_name -> google.protobuf.Timestamp
+	92,  // 74: tube.v1.DelayedMessage.deliver_at:type_name -> google.protobuf.Timestamp
 	39,  // 75: tube.v1.MessageRef.at:type_name -> tube.v1.PartitionOffset
 	69,  // 76: tube.v1.CancelDelayedRequest.messages:type_name -> tube.v1.MessageRef
 	72,  // 77: tube.v1.CancelDelayedResponse.results:type_name -> tube.v1.ItemResult
 	3,   // 78: tube.v1.ItemResult.error:type_name -> tube.v1.ItemError
 	69,  // 79: tube.v1.RescheduleDelayedRequest.messages:type_name -> tube.v1.MessageRef
-	89,  // 80: tube.v1.RescheduleDelayedRequest.delay:type_name -> google.protobuf.Duration
-	90,  // 81: tube.v1.RescheduleDelayedRequest.deliver_at:type_name -> google.protobuf.Timestamp
+	91,  // 80: tube.v1.RescheduleDelayedRequest.delay:type_name -> google.protobuf.Duration
+	92,  // 81: tube.v1.RescheduleDelayedRequest.deliver_at:type_name -> google.protobuf.Timestamp
 	72,  // 82: tube.v1.RescheduleDelayedResponse.results:type_name -> tube.v1.ItemResult
 	39,  // 83: tube.v1.ListDeadRequest.messages:type_name -> tube.v1.PartitionOffset
 	77,  // 84: tube.v1.ListDeadResponse.messages:type_name -> tube.v1.DeadMessage
-	90,  // 85: tube.v1.DeadMessage.time:type_name -> google.protobuf.Timestamp
-	90,  // 86: tube.v1.DeadMessage.died:type_name -> google.protobuf.Timestamp
-	88,  // 87: tube.v1.DeadMessage.headers:type_name -> tube.v1.DeadMessage.HeadersEntry
+	92,  // 85: tube.v1.DeadMessage.time:type_name -> google.protobuf.Timestamp
+	92,  // 86: tube.v1.DeadMessage.died:type_name -> google.protobuf.Timestamp
+	90,  // 87: tube.v1.DeadMessage.headers:type_name -> tube.v1.DeadMessage.HeadersEntry
 	5,   // 88: tube.v1.DeadMessage.raw_headers:type_name -> tube.v1.RawHeader
 	78,  // 89: tube.v1.DeadMessage.attempts:type_name -> tube.v1.DeliveryAttempt
-	90,  // 90: tube.v1.DeliveryAttempt.time:type_name -> google.protobuf.Timestamp
+	92,  // 90: tube.v1.DeliveryAttempt.time:type_name -> google.protobuf.Timestamp
 	39,  // 91: tube.v1.RedriveDeadRequest.messages:type_name -> tube.v1.PartitionOffset
 	4,   // 92: tube.v1.RedriveDeadRequest.edited:type_name -> tube.v1.OutgoingMessage
 	39,  // 93: tube.v1.DropDeadRequest.messages:type_name -> tube.v1.PartitionOffset
-	69,  // 94: tube.v1.TraceMessageRequest.message:type_name -> tube.v1.MessageRef
-	90,  // 95: tube.v1.TraceMessageResponse.time:type_name -> google.protobuf.Timestamp
-	90,  // 96: tube.v1.TraceMessageResponse.deliver_at:type_name -> google.protobuf.Timestamp
-	85,  // 97: tube.v1.TraceMessageResponse.groups:type_name -> tube.v1.GroupTrace
-	90,  // 98: tube.v1.GroupTrace.until:type_name -> google.protobuf.Timestamp
-	6,   // 99: tube.v1.QueueService.Send:input_type -> tube.v1.SendRequest
-	9,   // 100: tube.v1.QueueService.Receive:input_type -> tube.v1.ReceiveRequest
-	12,  // 101: tube.v1.QueueService.Acknowledge:input_type -> tube.v1.AcknowledgeRequest
-	15,  // 102: tube.v1.QueueService.Nack:input_type -> tube.v1.NackRequest
-	18,  // 103: tube.v1.QueueService.Release:input_type -> tube.v1.ReleaseRequest
-	20,  // 104: tube.v1.QueueService.Extend:input_type -> tube.v1.ExtendRequest
-	22,  // 105: tube.v1.QueueService.Complete:input_type -> tube.v1.CompleteRequest
-	24,  // 106: tube.v1.QueueService.Consume:input_type -> tube.v1.ConsumeRequest
-	41,  // 107: tube.v1.QueueAdminService.CreateGroup:input_type -> tube.v1.CreateGroupRequest
-	43,  // 108: tube.v1.QueueAdminService.GetGroup:input_type -> tube.v1.GetGroupRequest
-	46,  // 109: tube.v1.QueueAdminService.ListGroups:input_type -> tube.v1.ListGroupsRequest
-	48,  // 110: tube.v1.QueueAdminService.UpdateGroup:input_type -> tube.v1.UpdateGroupRequest
-	50,  // 111: tube.v1.QueueAdminService.DeleteGroup:input_type -> tube.v1.DeleteGroupRequest
-	52,  // 112: tube.v1.QueueAdminService.PauseGroup:input_type -> tube.v1.PauseGroupRequest
-	54,  // 113: tube.v1.QueueAdminService.ResumeGroup:input_type -> tube.v1.ResumeGroupRequest
-	56,  // 114: tube.v1.QueueAdminService.SeekGroup:input_type -> tube.v1.SeekGroupRequest
-	58,  // 115: tube.v1.QueueAdminService.PurgeGroup:input_type -> tube.v1.PurgeGroupRequest
-	60,  // 116: tube.v1.QueueAdminService.ExplainGroup:input_type -> tube.v1.ExplainGroupRequest
-	63,  // 117: tube.v1.QueueAdminService.ListPending:input_type -> tube.v1.ListPendingRequest
-	66,  // 118: tube.v1.QueueAdminService.ListDelayed:input_type -> tube.v1.ListDelayedRequest
-	70,  // 119: tube.v1.QueueAdminService.CancelDelayed:input_type -> tube.v1.CancelDelayedRequest
-	73,  // 120: tube.v1.QueueAdminService.RescheduleDelayed:input_type -> tube.v1.RescheduleDelayedRequest
-	75,  // 121: tube.v1.QueueAdminService.ListDead:input_type -> tube.v1.ListDeadRequest
-	79,  // 122: tube.v1.QueueAdminService.RedriveDead:input_type -> tube.v1.RedriveDeadRequest
-	81,  // 123: tube.v1.QueueAdminService.DropDead:input_type -> tube.v1.DropDeadRequest
-	83,  // 124: tube.v1.QueueAdminService.TraceMessage:input_type -> tube.v1.TraceMessageRequest
-	7,   // 125: tube.v1.QueueService.Send:output_type -> tube.v1.SendResponse
-	10,  // 126: tube.v1.QueueService.Receive:output_type -> tube.v1.ReceiveResponse
-	13,  // 127: tube.v1.QueueService.Acknowledge:output_type -> tube.v1.AcknowledgeResponse
-	17,  // 128: tube.v1.QueueService.Nack:output_type -> tube.v1.NackResponse
-	19,  // 129: tube.v1.QueueService.Release:output_type -> tube.v1.ReleaseResponse
-	21,  // 130: tube.v1.QueueService.Extend:output_type -> tube.v1.ExtendResponse
-	23,  // 131: tube.v1.QueueService.Complete:output_type -> tube.v1.CompleteResponse
-	31,  // 132: tube.v1.QueueService.Consume:output_type -> tube.v1.ConsumeResponse
-	42,  // 133: tube.v1.QueueAdminService.CreateGroup:output_type -> tube.v1.CreateGroupResponse
-	44,  // 134: tube.v1.QueueAdminService.GetGroup:output_type -> tube.v1.GetGroupResponse
-	47,  // 135: tube.v1.QueueAdminService.ListGroups:output_type -> tube.v1.ListGroupsResponse
-	49,  // 136: tube.v1.QueueAdminService.UpdateGroup:output_type -> tube.v1.UpdateGroupResponse
-	51,  // 137: tube.v1.QueueAdminService.DeleteGroup:output_type -> tube.v1.DeleteGroupResponse
-	53,  // 138: tube.v1.QueueAdminService.PauseGroup:output_type -> tube.v1.PauseGroupResponse
-	55,  // 139: tube.v1.QueueAdminService.ResumeGroup:output_type -> tube.v1.ResumeGroupResponse
-	57,  // 140: tube.v1.QueueAdminService.SeekGroup:output_type -> tube.v1.SeekGroupResponse
-	59,  // 141: tube.v1.QueueAdminService.PurgeGroup:output_type -> tube.v1.PurgeGroupResponse
-	61,  // 142: tube.v1.QueueAdminService.ExplainGroup:output_type -> tube.v1.ExplainGroupResponse
-	64,  // 143: tube.v1.QueueAdminService.ListPending:output_type -> tube.v1.ListPendingResponse
-	67,  // 144: tube.v1.QueueAdminService.ListDelayed:output_type -> tube.v1.ListDelayedResponse
-	71,  // 145: tube.v1.QueueAdminService.CancelDelayed:output_type -> tube.v1.CancelDelayedResponse
-	74,  // 146: tube.v1.QueueAdminService.RescheduleDelayed:output_type -> tube.v1.RescheduleDelayedResponse
-	76,  // 147: tube.v1.QueueAdminService.ListDead:output_type -> tube.v1.ListDeadResponse
-	80,  // 148: tube.v1.QueueAdminService.RedriveDead:output_type -> tube.v1.RedriveDeadResponse
-	82,  // 149: tube.v1.QueueAdminService.DropDead:output_type -> tube.v1.DropDeadResponse
-	84,  // 150: tube.v1.QueueAdminService.TraceMessage:output_type -> tube.v1.TraceMessageResponse
-	125, // [125:151] is the sub-list for method output_type
-	99,  // [99:125] is the sub-list for method input_type
-	99,  // [99:99] is the sub-list for extension type_name
-	99,  // [99:99] is the sub-list for extension extendee
-	0,   // [0:99] is the sub-list for field type_name
+	69,  // 94: tube.v1.RetryPendingRequest.messages:type_name -> tube.v1.MessageRef
+	72,  // 95: tube.v1.RetryPendingResponse.results:type_name -> tube.v1.ItemResult
+	69,  // 96: tube.v1.TraceMessageRequest.message:type_name -> tube.v1.MessageRef
+	92,  // 97: tube.v1.TraceMessageResponse.time:type_name -> google.protobuf.Timestamp
+	92,  // 98: tube.v1.TraceMessageResponse.deliver_at:type_name -> google.protobuf.Timestamp
+	87,  // 99: tube.v1.TraceMessageResponse.groups:type_name -> tube.v1.GroupTrace
+	92,  // 100: tube.v1.GroupTrace.until:type_name -> google.protobuf.Timestamp
+	6,   // 101: tube.v1.QueueService.Send:input_type -> tube.v1.SendRequest
+	9,   // 102: tube.v1.QueueService.Receive:input_type -> tube.v1.ReceiveRequest
+	12,  // 103: tube.v1.QueueService.Acknowledge:input_type -> tube.v1.AcknowledgeRequest
+	15,  // 104: tube.v1.QueueService.Nack:input_type -> tube.v1.NackRequest
+	18,  // 105: tube.v1.QueueService.Release:input_type -> tube.v1.ReleaseRequest
+	20,  // 106: tube.v1.QueueService.Extend:input_type -> tube.v1.ExtendRequest
+	22,  // 107: tube.v1.QueueService.Complete:input_type -> tube.v1.CompleteRequest
+	24,  // 108: tube.v1.QueueService.Consume:input_type -> tube.v1.ConsumeRequest
+	41,  // 109: tube.v1.QueueAdminService.CreateGroup:input_type -> tube.v1.CreateGroupRequest
+	43,  // 110: tube.v1.QueueAdminService.GetGroup:input_type -> tube.v1.GetGroupRequest
+	46,  // 111: tube.v1.QueueAdminService.ListGroups:input_type -> tube.v1.ListGroupsRequest
+	48,  // 112: tube.v1.QueueAdminService.UpdateGroup:input_type -> tube.v1.UpdateGroupRequest
+	50,  // 113: tube.v1.QueueAdminService.DeleteGroup:input_type -> tube.v1.DeleteGroupRequest
+	52,  // 114: tube.v1.QueueAdminService.PauseGroup:input_type -> tube.v1.PauseGroupRequest
+	54,  // 115: tube.v1.QueueAdminService.ResumeGroup:input_type -> tube.v1.ResumeGroupRequest
+	56,  // 116: tube.v1.QueueAdminService.SeekGroup:input_type -> tube.v1.SeekGroupRequest
+	58,  // 117: tube.v1.QueueAdminService.PurgeGroup:input_type -> tube.v1.PurgeGroupRequest
+	60,  // 118: tube.v1.QueueAdminService.ExplainGroup:input_type -> tube.v1.ExplainGroupRequest
+	63,  // 119: tube.v1.QueueAdminService.ListPending:input_type -> tube.v1.ListPendingRequest
+	66,  // 120: tube.v1.QueueAdminService.ListDelayed:input_type -> tube.v1.ListDelayedRequest
+	70,  // 121: tube.v1.QueueAdminService.CancelDelayed:input_type -> tube.v1.CancelDelayedRequest
+	73,  // 122: tube.v1.QueueAdminService.RescheduleDelayed:input_type -> tube.v1.RescheduleDelayedRequest
+	83,  // 123: tube.v1.QueueAdminService.RetryPending:input_type -> tube.v1.RetryPendingRequest
+	75,  // 124: tube.v1.QueueAdminService.ListDead:input_type -> tube.v1.ListDeadRequest
+	79,  // 125: tube.v1.QueueAdminService.RedriveDead:input_type -> tube.v1.RedriveDeadRequest
+	81,  // 126: tube.v1.QueueAdminService.DropDead:input_type -> tube.v1.DropDeadRequest
+	85,  // 127: tube.v1.QueueAdminService.TraceMessage:input_type -> tube.v1.TraceMessageRequest
+	7,   // 128: tube.v1.QueueService.Send:output_type -> tube.v1.SendResponse
+	10,  // 129: tube.v1.QueueService.Receive:output_type -> tube.v1.ReceiveResponse
+	13,  // 130: tube.v1.QueueService.Acknowledge:output_type -> tube.v1.AcknowledgeResponse
+	17,  // 131: tube.v1.QueueService.Nack:output_type -> tube.v1.NackResponse
+	19,  // 132: tube.v1.QueueService.Release:output_type -> tube.v1.ReleaseResponse
+	21,  // 133: tube.v1.QueueService.Extend:output_type -> tube.v1.ExtendResponse
+	23,  // 134: tube.v1.QueueService.Complete:output_type -> tube.v1.CompleteResponse
+	31,  // 135: tube.v1.QueueService.Consume:output_type -> tube.v1.ConsumeResponse
+	42,  // 136: tube.v1.QueueAdminService.CreateGroup:output_type -> tube.v1.CreateGroupResponse
+	44,  // 137: tube.v1.QueueAdminService.GetGroup:output_type -> tube.v1.GetGroupResponse
+	47,  // 138: tube.v1.QueueAdminService.ListGroups:output_type -> tube.v1.ListGroupsResponse
+	49,  // 139: tube.v1.QueueAdminService.UpdateGroup:output_type -> tube.v1.UpdateGroupResponse
+	51,  // 140: tube.v1.QueueAdminService.DeleteGroup:output_type -> tube.v1.DeleteGroupResponse
+	53,  // 141: tube.v1.QueueAdminService.PauseGroup:output_type -> tube.v1.PauseGroupResponse
+	55,  // 142: tube.v1.QueueAdminService.ResumeGroup:output_type -> tube.v1.ResumeGroupResponse
+	57,  // 143: tube.v1.QueueAdminService.SeekGroup:output_type -> tube.v1.SeekGroupResponse
+	59,  // 144: tube.v1.QueueAdminService.PurgeGroup:output_type -> tube.v1.PurgeGroupResponse
+	61,  // 145: tube.v1.QueueAdminService.ExplainGroup:output_type -> tube.v1.ExplainGroupResponse
+	64,  // 146: tube.v1.QueueAdminService.ListPending:output_type -> tube.v1.ListPendingResponse
+	67,  // 147: tube.v1.QueueAdminService.ListDelayed:output_type -> tube.v1.ListDelayedResponse
+	71,  // 148: tube.v1.QueueAdminService.CancelDelayed:output_type -> tube.v1.CancelDelayedResponse
+	74,  // 149: tube.v1.QueueAdminService.RescheduleDelayed:output_type -> tube.v1.RescheduleDelayedResponse
+	84,  // 150: tube.v1.QueueAdminService.RetryPending:output_type -> tube.v1.RetryPendingResponse
+	76,  // 151: tube.v1.QueueAdminService.ListDead:output_type -> tube.v1.ListDeadResponse
+	80,  // 152: tube.v1.QueueAdminService.RedriveDead:output_type -> tube.v1.RedriveDeadResponse
+	82,  // 153: tube.v1.QueueAdminService.DropDead:output_type -> tube.v1.DropDeadResponse
+	86,  // 154: tube.v1.QueueAdminService.TraceMessage:output_type -> tube.v1.TraceMessageResponse
+	128, // [128:155] is the sub-list for method output_type
+	101, // [101:128] is the sub-list for method input_type
+	101, // [101:101] is the sub-list for extension type_name
+	101, // [101:101] is the sub-list for extension extendee
+	0,   // [0:101] is the sub-list for field type_name
 }
 
 func init() { file_tube_v1_queue_proto_init() }
@@ -6991,14 +7109,14 @@ func file_tube_v1_queue_proto_init() {
 		(*RescheduleDelayedRequest_DeliverAt)(nil),
 	}
 	file_tube_v1_queue_proto_msgTypes[75].OneofWrappers = []any{}
-	file_tube_v1_queue_proto_msgTypes[82].OneofWrappers = []any{}
+	file_tube_v1_queue_proto_msgTypes[84].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tube_v1_queue_proto_rawDesc), len(file_tube_v1_queue_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   87,
+			NumMessages:   89,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -667,6 +667,7 @@ type QueueChangeRequest struct {
 	//	*QueueChangeRequest_Seek
 	//	*QueueChangeRequest_Purge
 	//	*QueueChangeRequest_Reschedule
+	//	*QueueChangeRequest_Retry
 	Change        isQueueChangeRequest_Change `protobuf_oneof:"change"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -750,6 +751,15 @@ func (x *QueueChangeRequest) GetReschedule() *QueueReschedule {
 	return nil
 }
 
+func (x *QueueChangeRequest) GetRetry() *QueueRetry {
+	if x != nil {
+		if x, ok := x.Change.(*QueueChangeRequest_Retry); ok {
+			return x.Retry
+		}
+	}
+	return nil
+}
+
 type isQueueChangeRequest_Change interface {
 	isQueueChangeRequest_Change()
 }
@@ -766,11 +776,17 @@ type QueueChangeRequest_Reschedule struct {
 	Reschedule *QueueReschedule `protobuf:"bytes,5,opt,name=reschedule,proto3,oneof"`
 }
 
+type QueueChangeRequest_Retry struct {
+	Retry *QueueRetry `protobuf:"bytes,6,opt,name=retry,proto3,oneof"`
+}
+
 func (*QueueChangeRequest_Seek) isQueueChangeRequest_Change() {}
 
 func (*QueueChangeRequest_Purge) isQueueChangeRequest_Change() {}
 
 func (*QueueChangeRequest_Reschedule) isQueueChangeRequest_Change() {}
+
+func (*QueueChangeRequest_Retry) isQueueChangeRequest_Change() {}
 
 type QueueSeek struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -912,6 +928,58 @@ func (x *QueueReschedule) GetAtMillis() int64 {
 	return 0
 }
 
+type QueueRetry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offsets       []int64                `protobuf:"varint,1,rep,packed,name=offsets,proto3" json:"offsets,omitempty"`
+	Skip          bool                   `protobuf:"varint,2,opt,name=skip,proto3" json:"skip,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueRetry) Reset() {
+	*x = QueueRetry{}
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueRetry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueRetry) ProtoMessage() {}
+
+func (x *QueueRetry) ProtoReflect() protoreflect.Message {
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueRetry.ProtoReflect.Descriptor instead.
+func (*QueueRetry) Descriptor() ([]byte, []int) {
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *QueueRetry) GetOffsets() []int64 {
+	if x != nil {
+		return x.Offsets
+	}
+	return nil
+}
+
+func (x *QueueRetry) GetSkip() bool {
+	if x != nil {
+		return x.Skip
+	}
+	return false
+}
+
 type QueueChangeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Failure       *QueueFailure          `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
@@ -924,7 +992,7 @@ type QueueChangeResponse struct {
 
 func (x *QueueChangeResponse) Reset() {
 	*x = QueueChangeResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1004,7 @@ func (x *QueueChangeResponse) String() string {
 func (*QueueChangeResponse) ProtoMessage() {}
 
 func (x *QueueChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[13]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1017,7 @@ func (x *QueueChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueChangeResponse.ProtoReflect.Descriptor instead.
 func (*QueueChangeResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{13}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QueueChangeResponse) GetFailure() *QueueFailure {
@@ -990,7 +1058,7 @@ type QueuePartition struct {
 
 func (x *QueuePartition) Reset() {
 	*x = QueuePartition{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1070,7 @@ func (x *QueuePartition) String() string {
 func (*QueuePartition) ProtoMessage() {}
 
 func (x *QueuePartition) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[14]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1083,7 @@ func (x *QueuePartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuePartition.ProtoReflect.Descriptor instead.
 func (*QueuePartition) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{14}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *QueuePartition) GetTopic() []byte {
@@ -1043,7 +1111,7 @@ type QueueFailure struct {
 
 func (x *QueueFailure) Reset() {
 	*x = QueueFailure{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1123,7 @@ func (x *QueueFailure) String() string {
 func (*QueueFailure) ProtoMessage() {}
 
 func (x *QueueFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[15]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1136,7 @@ func (x *QueueFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFailure.ProtoReflect.Descriptor instead.
 func (*QueueFailure) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{15}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *QueueFailure) GetKind() int32 {
@@ -1095,7 +1163,7 @@ type QueueHeader struct {
 
 func (x *QueueHeader) Reset() {
 	*x = QueueHeader{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1175,7 @@ func (x *QueueHeader) String() string {
 func (*QueueHeader) ProtoMessage() {}
 
 func (x *QueueHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[16]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1188,7 @@ func (x *QueueHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueHeader.ProtoReflect.Descriptor instead.
 func (*QueueHeader) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{16}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *QueueHeader) GetKey() string {
@@ -1153,7 +1221,7 @@ type QueueOutgoing struct {
 
 func (x *QueueOutgoing) Reset() {
 	*x = QueueOutgoing{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1233,7 @@ func (x *QueueOutgoing) String() string {
 func (*QueueOutgoing) ProtoMessage() {}
 
 func (x *QueueOutgoing) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[17]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1246,7 @@ func (x *QueueOutgoing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueOutgoing.ProtoReflect.Descriptor instead.
 func (*QueueOutgoing) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{17}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *QueueOutgoing) GetKey() []byte {
@@ -1251,7 +1319,7 @@ type QueueIntent struct {
 
 func (x *QueueIntent) Reset() {
 	*x = QueueIntent{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1331,7 @@ func (x *QueueIntent) String() string {
 func (*QueueIntent) ProtoMessage() {}
 
 func (x *QueueIntent) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[18]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1344,7 @@ func (x *QueueIntent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueIntent.ProtoReflect.Descriptor instead.
 func (*QueueIntent) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{18}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *QueueIntent) GetGroup() string {
@@ -1320,7 +1388,7 @@ type QueueCompleteRequest struct {
 
 func (x *QueueCompleteRequest) Reset() {
 	*x = QueueCompleteRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1400,7 @@ func (x *QueueCompleteRequest) String() string {
 func (*QueueCompleteRequest) ProtoMessage() {}
 
 func (x *QueueCompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[19]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1413,7 @@ func (x *QueueCompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueCompleteRequest.ProtoReflect.Descriptor instead.
 func (*QueueCompleteRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{19}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *QueueCompleteRequest) GetGroup() uint64 {
@@ -1393,7 +1461,7 @@ type QueueCompleteResponse struct {
 
 func (x *QueueCompleteResponse) Reset() {
 	*x = QueueCompleteResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1473,7 @@ func (x *QueueCompleteResponse) String() string {
 func (*QueueCompleteResponse) ProtoMessage() {}
 
 func (x *QueueCompleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[20]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1486,7 @@ func (x *QueueCompleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueCompleteResponse.ProtoReflect.Descriptor instead.
 func (*QueueCompleteResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{20}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QueueCompleteResponse) GetFailure() *QueueFailure {
@@ -1446,7 +1514,7 @@ type QueueFinishRequest struct {
 
 func (x *QueueFinishRequest) Reset() {
 	*x = QueueFinishRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1526,7 @@ func (x *QueueFinishRequest) String() string {
 func (*QueueFinishRequest) ProtoMessage() {}
 
 func (x *QueueFinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[21]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1539,7 @@ func (x *QueueFinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFinishRequest.ProtoReflect.Descriptor instead.
 func (*QueueFinishRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{21}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *QueueFinishRequest) GetGroup() uint64 {
@@ -1504,7 +1572,7 @@ type QueueFinishResponse struct {
 
 func (x *QueueFinishResponse) Reset() {
 	*x = QueueFinishResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1584,7 @@ func (x *QueueFinishResponse) String() string {
 func (*QueueFinishResponse) ProtoMessage() {}
 
 func (x *QueueFinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[22]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +1597,7 @@ func (x *QueueFinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFinishResponse.ProtoReflect.Descriptor instead.
 func (*QueueFinishResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{22}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QueueFinishResponse) GetFailure() *QueueFailure {
@@ -1549,7 +1617,7 @@ type QueueSendRequest struct {
 
 func (x *QueueSendRequest) Reset() {
 	*x = QueueSendRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1629,7 @@ func (x *QueueSendRequest) String() string {
 func (*QueueSendRequest) ProtoMessage() {}
 
 func (x *QueueSendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[23]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1642,7 @@ func (x *QueueSendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSendRequest.ProtoReflect.Descriptor instead.
 func (*QueueSendRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{23}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *QueueSendRequest) GetTo() *QueuePartition {
@@ -1601,7 +1669,7 @@ type QueueSendResponse struct {
 
 func (x *QueueSendResponse) Reset() {
 	*x = QueueSendResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1681,7 @@ func (x *QueueSendResponse) String() string {
 func (*QueueSendResponse) ProtoMessage() {}
 
 func (x *QueueSendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[24]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1694,7 @@ func (x *QueueSendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSendResponse.ProtoReflect.Descriptor instead.
 func (*QueueSendResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{24}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *QueueSendResponse) GetFailure() *QueueFailure {
@@ -1655,7 +1723,7 @@ type QueueSent struct {
 
 func (x *QueueSent) Reset() {
 	*x = QueueSent{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1735,7 @@ func (x *QueueSent) String() string {
 func (*QueueSent) ProtoMessage() {}
 
 func (x *QueueSent) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[25]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1748,7 @@ func (x *QueueSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSent.ProtoReflect.Descriptor instead.
 func (*QueueSent) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{25}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *QueueSent) GetOffset() int64 {
@@ -1724,7 +1792,7 @@ type QueueMember struct {
 
 func (x *QueueMember) Reset() {
 	*x = QueueMember{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1804,7 @@ func (x *QueueMember) String() string {
 func (*QueueMember) ProtoMessage() {}
 
 func (x *QueueMember) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[26]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1817,7 @@ func (x *QueueMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueMember.ProtoReflect.Descriptor instead.
 func (*QueueMember) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{26}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *QueueMember) GetId() string {
@@ -1804,7 +1872,7 @@ type QueueReceiveRequest struct {
 
 func (x *QueueReceiveRequest) Reset() {
 	*x = QueueReceiveRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +1884,7 @@ func (x *QueueReceiveRequest) String() string {
 func (*QueueReceiveRequest) ProtoMessage() {}
 
 func (x *QueueReceiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[27]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +1897,7 @@ func (x *QueueReceiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueReceiveRequest.ProtoReflect.Descriptor instead.
 func (*QueueReceiveRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{27}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *QueueReceiveRequest) GetGroup() uint64 {
@@ -1899,7 +1967,7 @@ type QueueReceiveResponse struct {
 
 func (x *QueueReceiveResponse) Reset() {
 	*x = QueueReceiveResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +1979,7 @@ func (x *QueueReceiveResponse) String() string {
 func (*QueueReceiveResponse) ProtoMessage() {}
 
 func (x *QueueReceiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[28]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +1992,7 @@ func (x *QueueReceiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueReceiveResponse.ProtoReflect.Descriptor instead.
 func (*QueueReceiveResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{28}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *QueueReceiveResponse) GetFailure() *QueueFailure {
@@ -1961,7 +2029,7 @@ type QueueHolding struct {
 
 func (x *QueueHolding) Reset() {
 	*x = QueueHolding{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2041,7 @@ func (x *QueueHolding) String() string {
 func (*QueueHolding) ProtoMessage() {}
 
 func (x *QueueHolding) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[29]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2054,7 @@ func (x *QueueHolding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueHolding.ProtoReflect.Descriptor instead.
 func (*QueueHolding) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{29}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *QueueHolding) GetLeases() int32 {
@@ -2024,7 +2092,7 @@ type QueueLease struct {
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2036,7 +2104,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[30]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2049,7 +2117,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{30}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *QueueLease) GetPartition() int32 {
@@ -2111,7 +2179,7 @@ type QueueDelivery struct {
 
 func (x *QueueDelivery) Reset() {
 	*x = QueueDelivery{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2191,7 @@ func (x *QueueDelivery) String() string {
 func (*QueueDelivery) ProtoMessage() {}
 
 func (x *QueueDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[31]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2204,7 @@ func (x *QueueDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueDelivery.ProtoReflect.Descriptor instead.
 func (*QueueDelivery) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{31}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *QueueDelivery) GetLease() *QueueLease {
@@ -2211,7 +2279,7 @@ type QueueStopRequest struct {
 
 func (x *QueueStopRequest) Reset() {
 	*x = QueueStopRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2223,7 +2291,7 @@ func (x *QueueStopRequest) String() string {
 func (*QueueStopRequest) ProtoMessage() {}
 
 func (x *QueueStopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[32]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2236,7 +2304,7 @@ func (x *QueueStopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStopRequest.ProtoReflect.Descriptor instead.
 func (*QueueStopRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{32}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *QueueStopRequest) GetToken() uint64 {
@@ -2254,7 +2322,7 @@ type QueueStopResponse struct {
 
 func (x *QueueStopResponse) Reset() {
 	*x = QueueStopResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2334,7 @@ func (x *QueueStopResponse) String() string {
 func (*QueueStopResponse) ProtoMessage() {}
 
 func (x *QueueStopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[33]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2347,7 @@ func (x *QueueStopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStopResponse.ProtoReflect.Descriptor instead.
 func (*QueueStopResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{33}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{34}
 }
 
 type QueueSettleRequest struct {
@@ -2293,7 +2361,7 @@ type QueueSettleRequest struct {
 
 func (x *QueueSettleRequest) Reset() {
 	*x = QueueSettleRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2373,7 @@ func (x *QueueSettleRequest) String() string {
 func (*QueueSettleRequest) ProtoMessage() {}
 
 func (x *QueueSettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[34]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2386,7 @@ func (x *QueueSettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettleRequest.ProtoReflect.Descriptor instead.
 func (*QueueSettleRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{34}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *QueueSettleRequest) GetGroup() uint64 {
@@ -2354,7 +2422,7 @@ type QueueSettlement struct {
 
 func (x *QueueSettlement) Reset() {
 	*x = QueueSettlement{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[35]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2434,7 @@ func (x *QueueSettlement) String() string {
 func (*QueueSettlement) ProtoMessage() {}
 
 func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[35]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2447,7 @@ func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettlement.ProtoReflect.Descriptor instead.
 func (*QueueSettlement) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{35}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *QueueSettlement) GetLease() *QueueLease {
@@ -2421,7 +2489,7 @@ type QueueSettleResponse struct {
 
 func (x *QueueSettleResponse) Reset() {
 	*x = QueueSettleResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[36]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2501,7 @@ func (x *QueueSettleResponse) String() string {
 func (*QueueSettleResponse) ProtoMessage() {}
 
 func (x *QueueSettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[36]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2514,7 @@ func (x *QueueSettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettleResponse.ProtoReflect.Descriptor instead.
 func (*QueueSettleResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{36}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *QueueSettleResponse) GetFailure() *QueueFailure {
@@ -2473,7 +2541,7 @@ type QueueInquireRequest struct {
 
 func (x *QueueInquireRequest) Reset() {
 	*x = QueueInquireRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[37]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2553,7 @@ func (x *QueueInquireRequest) String() string {
 func (*QueueInquireRequest) ProtoMessage() {}
 
 func (x *QueueInquireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[37]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2566,7 @@ func (x *QueueInquireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueInquireRequest.ProtoReflect.Descriptor instead.
 func (*QueueInquireRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{37}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *QueueInquireRequest) GetSession() string {
@@ -2525,7 +2593,7 @@ type QueueInquireResponse struct {
 
 func (x *QueueInquireResponse) Reset() {
 	*x = QueueInquireResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[38]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2605,7 @@ func (x *QueueInquireResponse) String() string {
 func (*QueueInquireResponse) ProtoMessage() {}
 
 func (x *QueueInquireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[38]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2618,7 @@ func (x *QueueInquireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueInquireResponse.ProtoReflect.Descriptor instead.
 func (*QueueInquireResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{38}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *QueueInquireResponse) GetAnswers() []uint32 {
@@ -2569,7 +2637,7 @@ type QueueGoneRequest struct {
 
 func (x *QueueGoneRequest) Reset() {
 	*x = QueueGoneRequest{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[39]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2581,7 +2649,7 @@ func (x *QueueGoneRequest) String() string {
 func (*QueueGoneRequest) ProtoMessage() {}
 
 func (x *QueueGoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[39]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2594,7 +2662,7 @@ func (x *QueueGoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGoneRequest.ProtoReflect.Descriptor instead.
 func (*QueueGoneRequest) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{39}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *QueueGoneRequest) GetSession() string {
@@ -2612,7 +2680,7 @@ type QueueGoneResponse struct {
 
 func (x *QueueGoneResponse) Reset() {
 	*x = QueueGoneResponse{}
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[40]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2692,7 @@ func (x *QueueGoneResponse) String() string {
 func (*QueueGoneResponse) ProtoMessage() {}
 
 func (x *QueueGoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tube_peer_v1_queue_proto_msgTypes[40]
+	mi := &file_tube_peer_v1_queue_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2705,7 @@ func (x *QueueGoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGoneResponse.ProtoReflect.Descriptor instead.
 func (*QueueGoneResponse) Descriptor() ([]byte, []int) {
-	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{40}
+	return file_tube_peer_v1_queue_proto_rawDescGZIP(), []int{41}
 }
 
 var File_tube_peer_v1_queue_proto protoreflect.FileDescriptor
@@ -2692,7 +2760,7 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\x02id\x18\x03 \x01(\tR\x02id\"\x7f\n" +
 	"\x12QueueTraceResponse\x124\n" +
 	"\afailure\x18\x01 \x01(\v2\x1a.tube.peer.v1.QueueFailureR\afailure\x123\n" +
-	"\x05trace\x18\x02 \x01(\v2\x1d.tube.v1.TraceMessageResponseR\x05trace\"\x84\x02\n" +
+	"\x05trace\x18\x02 \x01(\v2\x1d.tube.v1.TraceMessageResponseR\x05trace\"\xb6\x02\n" +
 	"\x12QueueChangeRequest\x12,\n" +
 	"\x02of\x18\x01 \x01(\v2\x1c.tube.peer.v1.QueuePartitionR\x02of\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\x04R\x05group\x12-\n" +
@@ -2700,7 +2768,8 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"\x05purge\x18\x04 \x01(\v2\x18.tube.peer.v1.QueuePurgeH\x00R\x05purge\x12?\n" +
 	"\n" +
 	"reschedule\x18\x05 \x01(\v2\x1d.tube.peer.v1.QueueRescheduleH\x00R\n" +
-	"rescheduleB\b\n" +
+	"reschedule\x120\n" +
+	"\x05retry\x18\x06 \x01(\v2\x18.tube.peer.v1.QueueRetryH\x00R\x05retryB\b\n" +
 	"\x06change\"@\n" +
 	"\tQueueSeek\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x1b\n" +
@@ -2709,7 +2778,11 @@ const file_tube_peer_v1_queue_proto_rawDesc = "" +
 	"QueuePurge\"H\n" +
 	"\x0fQueueReschedule\x12\x18\n" +
 	"\aoffsets\x18\x01 \x03(\x03R\aoffsets\x12\x1b\n" +
-	"\tat_millis\x18\x02 \x01(\x03R\batMillis\"\xaf\x01\n" +
+	"\tat_millis\x18\x02 \x01(\x03R\batMillis\":\n" +
+	"\n" +
+	"QueueRetry\x12\x18\n" +
+	"\aoffsets\x18\x01 \x03(\x03R\aoffsets\x12\x12\n" +
+	"\x04skip\x18\x02 \x01(\bR\x04skip\"\xaf\x01\n" +
 	"\x13QueueChangeResponse\x124\n" +
 	"\afailure\x18\x01 \x01(\v2\x1a.tube.peer.v1.QueueFailureR\afailure\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x14\n" +
@@ -2864,7 +2937,7 @@ func file_tube_peer_v1_queue_proto_rawDescGZIP() []byte {
 }
 
 var file_tube_peer_v1_queue_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tube_peer_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_tube_peer_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_tube_peer_v1_queue_proto_goTypes = []any{
 	(QueueListRequest_What)(0),      // 0: tube.peer.v1.QueueListRequest.What
 	(*QueueBeginRequest)(nil),       // 1: tube.peer.v1.QueueBeginRequest
@@ -2880,119 +2953,121 @@ var file_tube_peer_v1_queue_proto_goTypes = []any{
 	(*QueueSeek)(nil),               // 11: tube.peer.v1.QueueSeek
 	(*QueuePurge)(nil),              // 12: tube.peer.v1.QueuePurge
 	(*QueueReschedule)(nil),         // 13: tube.peer.v1.QueueReschedule
-	(*QueueChangeResponse)(nil),     // 14: tube.peer.v1.QueueChangeResponse
-	(*QueuePartition)(nil),          // 15: tube.peer.v1.QueuePartition
-	(*QueueFailure)(nil),            // 16: tube.peer.v1.QueueFailure
-	(*QueueHeader)(nil),             // 17: tube.peer.v1.QueueHeader
-	(*QueueOutgoing)(nil),           // 18: tube.peer.v1.QueueOutgoing
-	(*QueueIntent)(nil),             // 19: tube.peer.v1.QueueIntent
-	(*QueueCompleteRequest)(nil),    // 20: tube.peer.v1.QueueCompleteRequest
-	(*QueueCompleteResponse)(nil),   // 21: tube.peer.v1.QueueCompleteResponse
-	(*QueueFinishRequest)(nil),      // 22: tube.peer.v1.QueueFinishRequest
-	(*QueueFinishResponse)(nil),     // 23: tube.peer.v1.QueueFinishResponse
-	(*QueueSendRequest)(nil),        // 24: tube.peer.v1.QueueSendRequest
-	(*QueueSendResponse)(nil),       // 25: tube.peer.v1.QueueSendResponse
-	(*QueueSent)(nil),               // 26: tube.peer.v1.QueueSent
-	(*QueueMember)(nil),             // 27: tube.peer.v1.QueueMember
-	(*QueueReceiveRequest)(nil),     // 28: tube.peer.v1.QueueReceiveRequest
-	(*QueueReceiveResponse)(nil),    // 29: tube.peer.v1.QueueReceiveResponse
-	(*QueueHolding)(nil),            // 30: tube.peer.v1.QueueHolding
-	(*QueueLease)(nil),              // 31: tube.peer.v1.QueueLease
-	(*QueueDelivery)(nil),           // 32: tube.peer.v1.QueueDelivery
-	(*QueueStopRequest)(nil),        // 33: tube.peer.v1.QueueStopRequest
-	(*QueueStopResponse)(nil),       // 34: tube.peer.v1.QueueStopResponse
-	(*QueueSettleRequest)(nil),      // 35: tube.peer.v1.QueueSettleRequest
-	(*QueueSettlement)(nil),         // 36: tube.peer.v1.QueueSettlement
-	(*QueueSettleResponse)(nil),     // 37: tube.peer.v1.QueueSettleResponse
-	(*QueueInquireRequest)(nil),     // 38: tube.peer.v1.QueueInquireRequest
-	(*QueueInquireResponse)(nil),    // 39: tube.peer.v1.QueueInquireResponse
-	(*QueueGoneRequest)(nil),        // 40: tube.peer.v1.QueueGoneRequest
-	(*QueueGoneResponse)(nil),       // 41: tube.peer.v1.QueueGoneResponse
-	(*v1.QueueProgress)(nil),        // 42: tube.v1.QueueProgress
-	(*v1.QueueCause)(nil),           // 43: tube.v1.QueueCause
-	(*v1.PendingMessage)(nil),       // 44: tube.v1.PendingMessage
-	(*v1.DelayedMessage)(nil),       // 45: tube.v1.DelayedMessage
-	(*v1.TraceMessageResponse)(nil), // 46: tube.v1.TraceMessageResponse
+	(*QueueRetry)(nil),              // 14: tube.peer.v1.QueueRetry
+	(*QueueChangeResponse)(nil),     // 15: tube.peer.v1.QueueChangeResponse
+	(*QueuePartition)(nil),          // 16: tube.peer.v1.QueuePartition
+	(*QueueFailure)(nil),            // 17: tube.peer.v1.QueueFailure
+	(*QueueHeader)(nil),             // 18: tube.peer.v1.QueueHeader
+	(*QueueOutgoing)(nil),           // 19: tube.peer.v1.QueueOutgoing
+	(*QueueIntent)(nil),             // 20: tube.peer.v1.QueueIntent
+	(*QueueCompleteRequest)(nil),    // 21: tube.peer.v1.QueueCompleteRequest
+	(*QueueCompleteResponse)(nil),   // 22: tube.peer.v1.QueueCompleteResponse
+	(*QueueFinishRequest)(nil),      // 23: tube.peer.v1.QueueFinishRequest
+	(*QueueFinishResponse)(nil),     // 24: tube.peer.v1.QueueFinishResponse
+	(*QueueSendRequest)(nil),        // 25: tube.peer.v1.QueueSendRequest
+	(*QueueSendResponse)(nil),       // 26: tube.peer.v1.QueueSendResponse
+	(*QueueSent)(nil),               // 27: tube.peer.v1.QueueSent
+	(*QueueMember)(nil),             // 28: tube.peer.v1.QueueMember
+	(*QueueReceiveRequest)(nil),     // 29: tube.peer.v1.QueueReceiveRequest
+	(*QueueReceiveResponse)(nil),    // 30: tube.peer.v1.QueueReceiveResponse
+	(*QueueHolding)(nil),            // 31: tube.peer.v1.QueueHolding
+	(*QueueLease)(nil),              // 32: tube.peer.v1.QueueLease
+	(*QueueDelivery)(nil),           // 33: tube.peer.v1.QueueDelivery
+	(*QueueStopRequest)(nil),        // 34: tube.peer.v1.QueueStopRequest
+	(*QueueStopResponse)(nil),       // 35: tube.peer.v1.QueueStopResponse
+	(*QueueSettleRequest)(nil),      // 36: tube.peer.v1.QueueSettleRequest
+	(*QueueSettlement)(nil),         // 37: tube.peer.v1.QueueSettlement
+	(*QueueSettleResponse)(nil),     // 38: tube.peer.v1.QueueSettleResponse
+	(*QueueInquireRequest)(nil),     // 39: tube.peer.v1.QueueInquireRequest
+	(*QueueInquireResponse)(nil),    // 40: tube.peer.v1.QueueInquireResponse
+	(*QueueGoneRequest)(nil),        // 41: tube.peer.v1.QueueGoneRequest
+	(*QueueGoneResponse)(nil),       // 42: tube.peer.v1.QueueGoneResponse
+	(*v1.QueueProgress)(nil),        // 43: tube.v1.QueueProgress
+	(*v1.QueueCause)(nil),           // 44: tube.v1.QueueCause
+	(*v1.PendingMessage)(nil),       // 45: tube.v1.PendingMessage
+	(*v1.DelayedMessage)(nil),       // 46: tube.v1.DelayedMessage
+	(*v1.TraceMessageResponse)(nil), // 47: tube.v1.TraceMessageResponse
 }
 var file_tube_peer_v1_queue_proto_depIdxs = []int32{
-	15, // 0: tube.peer.v1.QueueBeginRequest.of:type_name -> tube.peer.v1.QueuePartition
-	16, // 1: tube.peer.v1.QueueBeginResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	16, // 2: tube.peer.v1.QueueProgressResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	42, // 3: tube.peer.v1.QueueProgressResponse.partitions:type_name -> tube.v1.QueueProgress
-	43, // 4: tube.peer.v1.QueueProgressResponse.causes:type_name -> tube.v1.QueueCause
+	16, // 0: tube.peer.v1.QueueBeginRequest.of:type_name -> tube.peer.v1.QueuePartition
+	17, // 1: tube.peer.v1.QueueBeginResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	17, // 2: tube.peer.v1.QueueProgressResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	43, // 3: tube.peer.v1.QueueProgressResponse.partitions:type_name -> tube.v1.QueueProgress
+	44, // 4: tube.peer.v1.QueueProgressResponse.causes:type_name -> tube.v1.QueueCause
 	0,  // 5: tube.peer.v1.QueueListRequest.what:type_name -> tube.peer.v1.QueueListRequest.What
-	15, // 6: tube.peer.v1.QueueListRequest.of:type_name -> tube.peer.v1.QueuePartition
-	16, // 7: tube.peer.v1.QueueListResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	44, // 8: tube.peer.v1.QueueListResponse.pending:type_name -> tube.v1.PendingMessage
-	45, // 9: tube.peer.v1.QueueListResponse.delayed:type_name -> tube.v1.DelayedMessage
+	16, // 6: tube.peer.v1.QueueListRequest.of:type_name -> tube.peer.v1.QueuePartition
+	17, // 7: tube.peer.v1.QueueListResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	45, // 8: tube.peer.v1.QueueListResponse.pending:type_name -> tube.v1.PendingMessage
+	46, // 9: tube.peer.v1.QueueListResponse.delayed:type_name -> tube.v1.DelayedMessage
 	7,  // 10: tube.peer.v1.QueueListResponse.messages:type_name -> tube.peer.v1.QueueMessage
-	17, // 11: tube.peer.v1.QueueMessage.headers:type_name -> tube.peer.v1.QueueHeader
-	15, // 12: tube.peer.v1.QueueTraceRequest.of:type_name -> tube.peer.v1.QueuePartition
-	16, // 13: tube.peer.v1.QueueTraceResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	46, // 14: tube.peer.v1.QueueTraceResponse.trace:type_name -> tube.v1.TraceMessageResponse
-	15, // 15: tube.peer.v1.QueueChangeRequest.of:type_name -> tube.peer.v1.QueuePartition
+	18, // 11: tube.peer.v1.QueueMessage.headers:type_name -> tube.peer.v1.QueueHeader
+	16, // 12: tube.peer.v1.QueueTraceRequest.of:type_name -> tube.peer.v1.QueuePartition
+	17, // 13: tube.peer.v1.QueueTraceResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	47, // 14: tube.peer.v1.QueueTraceResponse.trace:type_name -> tube.v1.TraceMessageResponse
+	16, // 15: tube.peer.v1.QueueChangeRequest.of:type_name -> tube.peer.v1.QueuePartition
 	11, // 16: tube.peer.v1.QueueChangeRequest.seek:type_name -> tube.peer.v1.QueueSeek
 	12, // 17: tube.peer.v1.QueueChangeRequest.purge:type_name -> tube.peer.v1.QueuePurge
 	13, // 18: tube.peer.v1.QueueChangeRequest.reschedule:type_name -> tube.peer.v1.QueueReschedule
-	16, // 19: tube.peer.v1.QueueChangeResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	16, // 20: tube.peer.v1.QueueChangeResponse.results:type_name -> tube.peer.v1.QueueFailure
-	17, // 21: tube.peer.v1.QueueOutgoing.headers:type_name -> tube.peer.v1.QueueHeader
-	31, // 22: tube.peer.v1.QueueIntent.leases:type_name -> tube.peer.v1.QueueLease
-	24, // 23: tube.peer.v1.QueueIntent.sends:type_name -> tube.peer.v1.QueueSendRequest
-	15, // 24: tube.peer.v1.QueueCompleteRequest.of:type_name -> tube.peer.v1.QueuePartition
-	31, // 25: tube.peer.v1.QueueCompleteRequest.leases:type_name -> tube.peer.v1.QueueLease
-	16, // 26: tube.peer.v1.QueueCompleteResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	16, // 27: tube.peer.v1.QueueCompleteResponse.results:type_name -> tube.peer.v1.QueueFailure
-	15, // 28: tube.peer.v1.QueueFinishRequest.of:type_name -> tube.peer.v1.QueuePartition
-	16, // 29: tube.peer.v1.QueueFinishResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	15, // 30: tube.peer.v1.QueueSendRequest.to:type_name -> tube.peer.v1.QueuePartition
-	18, // 31: tube.peer.v1.QueueSendRequest.messages:type_name -> tube.peer.v1.QueueOutgoing
-	16, // 32: tube.peer.v1.QueueSendResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	26, // 33: tube.peer.v1.QueueSendResponse.sent:type_name -> tube.peer.v1.QueueSent
-	16, // 34: tube.peer.v1.QueueSent.failure:type_name -> tube.peer.v1.QueueFailure
-	27, // 35: tube.peer.v1.QueueReceiveRequest.member:type_name -> tube.peer.v1.QueueMember
-	16, // 36: tube.peer.v1.QueueReceiveResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	32, // 37: tube.peer.v1.QueueReceiveResponse.deliveries:type_name -> tube.peer.v1.QueueDelivery
-	30, // 38: tube.peer.v1.QueueReceiveResponse.holding:type_name -> tube.peer.v1.QueueHolding
-	31, // 39: tube.peer.v1.QueueDelivery.lease:type_name -> tube.peer.v1.QueueLease
-	17, // 40: tube.peer.v1.QueueDelivery.headers:type_name -> tube.peer.v1.QueueHeader
-	15, // 41: tube.peer.v1.QueueSettleRequest.of:type_name -> tube.peer.v1.QueuePartition
-	36, // 42: tube.peer.v1.QueueSettleRequest.settlements:type_name -> tube.peer.v1.QueueSettlement
-	31, // 43: tube.peer.v1.QueueSettlement.lease:type_name -> tube.peer.v1.QueueLease
-	16, // 44: tube.peer.v1.QueueSettleResponse.failure:type_name -> tube.peer.v1.QueueFailure
-	16, // 45: tube.peer.v1.QueueSettleResponse.results:type_name -> tube.peer.v1.QueueFailure
-	31, // 46: tube.peer.v1.QueueInquireRequest.leases:type_name -> tube.peer.v1.QueueLease
-	24, // 47: tube.peer.v1.QueuePeerService.QueueSend:input_type -> tube.peer.v1.QueueSendRequest
-	28, // 48: tube.peer.v1.QueuePeerService.QueueReceive:input_type -> tube.peer.v1.QueueReceiveRequest
-	33, // 49: tube.peer.v1.QueuePeerService.QueueStop:input_type -> tube.peer.v1.QueueStopRequest
-	35, // 50: tube.peer.v1.QueuePeerService.QueueSettle:input_type -> tube.peer.v1.QueueSettleRequest
-	38, // 51: tube.peer.v1.QueuePeerService.QueueInquire:input_type -> tube.peer.v1.QueueInquireRequest
-	40, // 52: tube.peer.v1.QueuePeerService.QueueGone:input_type -> tube.peer.v1.QueueGoneRequest
-	1,  // 53: tube.peer.v1.QueuePeerService.QueueBegin:input_type -> tube.peer.v1.QueueBeginRequest
-	20, // 54: tube.peer.v1.QueuePeerService.QueueComplete:input_type -> tube.peer.v1.QueueCompleteRequest
-	22, // 55: tube.peer.v1.QueuePeerService.QueueFinish:input_type -> tube.peer.v1.QueueFinishRequest
-	3,  // 56: tube.peer.v1.QueuePeerService.QueueProgress:input_type -> tube.peer.v1.QueueProgressRequest
-	5,  // 57: tube.peer.v1.QueuePeerService.QueueList:input_type -> tube.peer.v1.QueueListRequest
-	8,  // 58: tube.peer.v1.QueuePeerService.QueueTrace:input_type -> tube.peer.v1.QueueTraceRequest
-	10, // 59: tube.peer.v1.QueuePeerService.QueueChange:input_type -> tube.peer.v1.QueueChangeRequest
-	25, // 60: tube.peer.v1.QueuePeerService.QueueSend:output_type -> tube.peer.v1.QueueSendResponse
-	29, // 61: tube.peer.v1.QueuePeerService.QueueReceive:output_type -> tube.peer.v1.QueueReceiveResponse
-	34, // 62: tube.peer.v1.QueuePeerService.QueueStop:output_type -> tube.peer.v1.QueueStopResponse
-	37, // 63: tube.peer.v1.QueuePeerService.QueueSettle:output_type -> tube.peer.v1.QueueSettleResponse
-	39, // 64: tube.peer.v1.QueuePeerService.QueueInquire:output_type -> tube.peer.v1.QueueInquireResponse
-	41, // 65: tube.peer.v1.QueuePeerService.QueueGone:output_type -> tube.peer.v1.QueueGoneResponse
-	2,  // 66: tube.peer.v1.QueuePeerService.QueueBegin:output_type -> tube.peer.v1.QueueBeginResponse
-	21, // 67: tube.peer.v1.QueuePeerService.QueueComplete:output_type -> tube.peer.v1.QueueCompleteResponse
-	23, // 68: tube.peer.v1.QueuePeerService.QueueFinish:output_type -> tube.peer.v1.QueueFinishResponse
-	4,  // 69: tube.peer.v1.QueuePeerService.QueueProgress:output_type -> tube.peer.v1.QueueProgressResponse
-	6,  // 70: tube.peer.v1.QueuePeerService.QueueList:output_type -> tube.peer.v1.QueueListResponse
-	9,  // 71: tube.peer.v1.QueuePeerService.QueueTrace:output_type -> tube.peer.v1.QueueTraceResponse
-	14, // 72: tube.peer.v1.QueuePeerService.QueueChange:output_type -> tube.peer.v1.QueueChangeResponse
-	60, // [60:73] is the sub-list for method output_type
-	47, // [47:60] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	14, // 19: tube.peer.v1.QueueChangeRequest.retry:type_name -> tube.peer.v1.QueueRetry
+	17, // 20: tube.peer.v1.QueueChangeResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	17, // 21: tube.peer.v1.QueueChangeResponse.results:type_name -> tube.peer.v1.QueueFailure
+	18, // 22: tube.peer.v1.QueueOutgoing.headers:type_name -> tube.peer.v1.QueueHeader
+	32, // 23: tube.peer.v1.QueueIntent.leases:type_name -> tube.peer.v1.QueueLease
+	25, // 24: tube.peer.v1.QueueIntent.sends:type_name -> tube.peer.v1.QueueSendRequest
+	16, // 25: tube.peer.v1.QueueCompleteRequest.of:type_name -> tube.peer.v1.QueuePartition
+	32, // 26: tube.peer.v1.QueueCompleteRequest.leases:type_name -> tube.peer.v1.QueueLease
+	17, // 27: tube.peer.v1.QueueCompleteResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	17, // 28: tube.peer.v1.QueueCompleteResponse.results:type_name -> tube.peer.v1.QueueFailure
+	16, // 29: tube.peer.v1.QueueFinishRequest.of:type_name -> tube.peer.v1.QueuePartition
+	17, // 30: tube.peer.v1.QueueFinishResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	16, // 31: tube.peer.v1.QueueSendRequest.to:type_name -> tube.peer.v1.QueuePartition
+	19, // 32: tube.peer.v1.QueueSendRequest.messages:type_name -> tube.peer.v1.QueueOutgoing
+	17, // 33: tube.peer.v1.QueueSendResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	27, // 34: tube.peer.v1.QueueSendResponse.sent:type_name -> tube.peer.v1.QueueSent
+	17, // 35: tube.peer.v1.QueueSent.failure:type_name -> tube.peer.v1.QueueFailure
+	28, // 36: tube.peer.v1.QueueReceiveRequest.member:type_name -> tube.peer.v1.QueueMember
+	17, // 37: tube.peer.v1.QueueReceiveResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	33, // 38: tube.peer.v1.QueueReceiveResponse.deliveries:type_name -> tube.peer.v1.QueueDelivery
+	31, // 39: tube.peer.v1.QueueReceiveResponse.holding:type_name -> tube.peer.v1.QueueHolding
+	32, // 40: tube.peer.v1.QueueDelivery.lease:type_name -> tube.peer.v1.QueueLease
+	18, // 41: tube.peer.v1.QueueDelivery.headers:type_name -> tube.peer.v1.QueueHeader
+	16, // 42: tube.peer.v1.QueueSettleRequest.of:type_name -> tube.peer.v1.QueuePartition
+	37, // 43: tube.peer.v1.QueueSettleRequest.settlements:type_name -> tube.peer.v1.QueueSettlement
+	32, // 44: tube.peer.v1.QueueSettlement.lease:type_name -> tube.peer.v1.QueueLease
+	17, // 45: tube.peer.v1.QueueSettleResponse.failure:type_name -> tube.peer.v1.QueueFailure
+	17, // 46: tube.peer.v1.QueueSettleResponse.results:type_name -> tube.peer.v1.QueueFailure
+	32, // 47: tube.peer.v1.QueueInquireRequest.leases:type_name -> tube.peer.v1.QueueLease
+	25, // 48: tube.peer.v1.QueuePeerService.QueueSend:input_type -> tube.peer.v1.QueueSendRequest
+	29, // 49: tube.peer.v1.QueuePeerService.QueueReceive:input_type -> tube.peer.v1.QueueReceiveRequest
+	34, // 50: tube.peer.v1.QueuePeerService.QueueStop:input_type -> tube.peer.v1.QueueStopRequest
+	36, // 51: tube.peer.v1.QueuePeerService.QueueSettle:input_type -> tube.peer.v1.QueueSettleRequest
+	39, // 52: tube.peer.v1.QueuePeerService.QueueInquire:input_type -> tube.peer.v1.QueueInquireRequest
+	41, // 53: tube.peer.v1.QueuePeerService.QueueGone:input_type -> tube.peer.v1.QueueGoneRequest
+	1,  // 54: tube.peer.v1.QueuePeerService.QueueBegin:input_type -> tube.peer.v1.QueueBeginRequest
+	21, // 55: tube.peer.v1.QueuePeerService.QueueComplete:input_type -> tube.peer.v1.QueueCompleteRequest
+	23, // 56: tube.peer.v1.QueuePeerService.QueueFinish:input_type -> tube.peer.v1.QueueFinishRequest
+	3,  // 57: tube.peer.v1.QueuePeerService.QueueProgress:input_type -> tube.peer.v1.QueueProgressRequest
+	5,  // 58: tube.peer.v1.QueuePeerService.QueueList:input_type -> tube.peer.v1.QueueListRequest
+	8,  // 59: tube.peer.v1.QueuePeerService.QueueTrace:input_type -> tube.peer.v1.QueueTraceRequest
+	10, // 60: tube.peer.v1.QueuePeerService.QueueChange:input_type -> tube.peer.v1.QueueChangeRequest
+	26, // 61: tube.peer.v1.QueuePeerService.QueueSend:output_type -> tube.peer.v1.QueueSendResponse
+	30, // 62: tube.peer.v1.QueuePeerService.QueueReceive:output_type -> tube.peer.v1.QueueReceiveResponse
+	35, // 63: tube.peer.v1.QueuePeerService.QueueStop:output_type -> tube.peer.v1.QueueStopResponse
+	38, // 64: tube.peer.v1.QueuePeerService.QueueSettle:output_type -> tube.peer.v1.QueueSettleResponse
+	40, // 65: tube.peer.v1.QueuePeerService.QueueInquire:output_type -> tube.peer.v1.QueueInquireResponse
+	42, // 66: tube.peer.v1.QueuePeerService.QueueGone:output_type -> tube.peer.v1.QueueGoneResponse
+	2,  // 67: tube.peer.v1.QueuePeerService.QueueBegin:output_type -> tube.peer.v1.QueueBeginResponse
+	22, // 68: tube.peer.v1.QueuePeerService.QueueComplete:output_type -> tube.peer.v1.QueueCompleteResponse
+	24, // 69: tube.peer.v1.QueuePeerService.QueueFinish:output_type -> tube.peer.v1.QueueFinishResponse
+	4,  // 70: tube.peer.v1.QueuePeerService.QueueProgress:output_type -> tube.peer.v1.QueueProgressResponse
+	6,  // 71: tube.peer.v1.QueuePeerService.QueueList:output_type -> tube.peer.v1.QueueListResponse
+	9,  // 72: tube.peer.v1.QueuePeerService.QueueTrace:output_type -> tube.peer.v1.QueueTraceResponse
+	15, // 73: tube.peer.v1.QueuePeerService.QueueChange:output_type -> tube.peer.v1.QueueChangeResponse
+	61, // [61:74] is the sub-list for method output_type
+	48, // [48:61] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_tube_peer_v1_queue_proto_init() }
@@ -3004,6 +3079,7 @@ func file_tube_peer_v1_queue_proto_init() {
 		(*QueueChangeRequest_Seek)(nil),
 		(*QueueChangeRequest_Purge)(nil),
 		(*QueueChangeRequest_Reschedule)(nil),
+		(*QueueChangeRequest_Retry)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3011,7 +3087,7 @@ func file_tube_peer_v1_queue_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tube_peer_v1_queue_proto_rawDesc), len(file_tube_peer_v1_queue_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

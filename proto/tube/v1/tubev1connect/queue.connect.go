@@ -101,6 +101,9 @@ const (
 	// QueueAdminServiceRescheduleDelayedProcedure is the fully-qualified name of the
 	// QueueAdminService's RescheduleDelayed RPC.
 	QueueAdminServiceRescheduleDelayedProcedure = "/tube.v1.QueueAdminService/RescheduleDelayed"
+	// QueueAdminServiceRetryPendingProcedure is the fully-qualified name of the QueueAdminService's
+	// RetryPending RPC.
+	QueueAdminServiceRetryPendingProcedure = "/tube.v1.QueueAdminService/RetryPending"
 	// QueueAdminServiceListDeadProcedure is the fully-qualified name of the QueueAdminService's
 	// ListDead RPC.
 	QueueAdminServiceListDeadProcedure = "/tube.v1.QueueAdminService/ListDead"
@@ -417,6 +420,10 @@ type QueueAdminServiceClient interface {
 	CancelDelayed(context.Context, *connect.Request[v1.CancelDelayedRequest]) (*connect.Response[v1.CancelDelayedResponse], error)
 	// RescheduleDelayed makes messages due at another time.
 	RescheduleDelayed(context.Context, *connect.Request[v1.RescheduleDelayedRequest]) (*connect.Response[v1.RescheduleDelayedResponse], error)
+	// RetryPending: messages of a group that failed, or are parked, are handed out again
+	// at once, as if they had never failed. With skip they go to the dead letters
+	// instead, and what is behind them, of the same key, goes on.
+	RetryPending(context.Context, *connect.Request[v1.RetryPendingRequest]) (*connect.Response[v1.RetryPendingResponse], error)
 	// ListDead lists a group's dead letters.
 	ListDead(context.Context, *connect.Request[v1.ListDeadRequest]) (*connect.Response[v1.ListDeadResponse], error)
 	// RedriveDead sends dead letters to their topic again, or to another. It ends after
@@ -523,6 +530,12 @@ func NewQueueAdminServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(queueAdminServiceMethods.ByName("RescheduleDelayed")),
 			connect.WithClientOptions(opts...),
 		),
+		retryPending: connect.NewClient[v1.RetryPendingRequest, v1.RetryPendingResponse](
+			httpClient,
+			baseURL+QueueAdminServiceRetryPendingProcedure,
+			connect.WithSchema(queueAdminServiceMethods.ByName("RetryPending")),
+			connect.WithClientOptions(opts...),
+		),
 		listDead: connect.NewClient[v1.ListDeadRequest, v1.ListDeadResponse](
 			httpClient,
 			baseURL+QueueAdminServiceListDeadProcedure,
@@ -566,6 +579,7 @@ type queueAdminServiceClient struct {
 	listDelayed       *connect.Client[v1.ListDelayedRequest, v1.ListDelayedResponse]
 	cancelDelayed     *connect.Client[v1.CancelDelayedRequest, v1.CancelDelayedResponse]
 	rescheduleDelayed *connect.Client[v1.RescheduleDelayedRequest, v1.RescheduleDelayedResponse]
+	retryPending      *connect.Client[v1.RetryPendingRequest, v1.RetryPendingResponse]
 	listDead          *connect.Client[v1.ListDeadRequest, v1.ListDeadResponse]
 	redriveDead       *connect.Client[v1.RedriveDeadRequest, v1.RedriveDeadResponse]
 	dropDead          *connect.Client[v1.DropDeadRequest, v1.DropDeadResponse]
@@ -642,6 +656,11 @@ func (c *queueAdminServiceClient) RescheduleDelayed(ctx context.Context, req *co
 	return c.rescheduleDelayed.CallUnary(ctx, req)
 }
 
+// RetryPending calls tube.v1.QueueAdminService.RetryPending.
+func (c *queueAdminServiceClient) RetryPending(ctx context.Context, req *connect.Request[v1.RetryPendingRequest]) (*connect.Response[v1.RetryPendingResponse], error) {
+	return c.retryPending.CallUnary(ctx, req)
+}
+
 // ListDead calls tube.v1.QueueAdminService.ListDead.
 func (c *queueAdminServiceClient) ListDead(ctx context.Context, req *connect.Request[v1.ListDeadRequest]) (*connect.Response[v1.ListDeadResponse], error) {
 	return c.listDead.CallUnary(ctx, req)
@@ -692,6 +711,10 @@ type QueueAdminServiceHandler interface {
 	CancelDelayed(context.Context, *connect.Request[v1.CancelDelayedRequest]) (*connect.Response[v1.CancelDelayedResponse], error)
 	// RescheduleDelayed makes messages due at another time.
 	RescheduleDelayed(context.Context, *connect.Request[v1.RescheduleDelayedRequest]) (*connect.Response[v1.RescheduleDelayedResponse], error)
+	// RetryPending: messages of a group that failed, or are parked, are handed out again
+	// at once, as if they had never failed. With skip they go to the dead letters
+	// instead, and what is behind them, of the same key, goes on.
+	RetryPending(context.Context, *connect.Request[v1.RetryPendingRequest]) (*connect.Response[v1.RetryPendingResponse], error)
 	// ListDead lists a group's dead letters.
 	ListDead(context.Context, *connect.Request[v1.ListDeadRequest]) (*connect.Response[v1.ListDeadResponse], error)
 	// RedriveDead sends dead letters to their topic again, or to another. It ends after
@@ -794,6 +817,12 @@ func NewQueueAdminServiceHandler(svc QueueAdminServiceHandler, opts ...connect.H
 		connect.WithSchema(queueAdminServiceMethods.ByName("RescheduleDelayed")),
 		connect.WithHandlerOptions(opts...),
 	)
+	queueAdminServiceRetryPendingHandler := connect.NewUnaryHandler(
+		QueueAdminServiceRetryPendingProcedure,
+		svc.RetryPending,
+		connect.WithSchema(queueAdminServiceMethods.ByName("RetryPending")),
+		connect.WithHandlerOptions(opts...),
+	)
 	queueAdminServiceListDeadHandler := connect.NewUnaryHandler(
 		QueueAdminServiceListDeadProcedure,
 		svc.ListDead,
@@ -848,6 +877,8 @@ func NewQueueAdminServiceHandler(svc QueueAdminServiceHandler, opts ...connect.H
 			queueAdminServiceCancelDelayedHandler.ServeHTTP(w, r)
 		case QueueAdminServiceRescheduleDelayedProcedure:
 			queueAdminServiceRescheduleDelayedHandler.ServeHTTP(w, r)
+		case QueueAdminServiceRetryPendingProcedure:
+			queueAdminServiceRetryPendingHandler.ServeHTTP(w, r)
 		case QueueAdminServiceListDeadProcedure:
 			queueAdminServiceListDeadHandler.ServeHTTP(w, r)
 		case QueueAdminServiceRedriveDeadProcedure:
@@ -919,6 +950,10 @@ func (UnimplementedQueueAdminServiceHandler) CancelDelayed(context.Context, *con
 
 func (UnimplementedQueueAdminServiceHandler) RescheduleDelayed(context.Context, *connect.Request[v1.RescheduleDelayedRequest]) (*connect.Response[v1.RescheduleDelayedResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.v1.QueueAdminService.RescheduleDelayed is not implemented"))
+}
+
+func (UnimplementedQueueAdminServiceHandler) RetryPending(context.Context, *connect.Request[v1.RetryPendingRequest]) (*connect.Response[v1.RetryPendingResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tube.v1.QueueAdminService.RetryPending is not implemented"))
 }
 
 func (UnimplementedQueueAdminServiceHandler) ListDead(context.Context, *connect.Request[v1.ListDeadRequest]) (*connect.Response[v1.ListDeadResponse], error) {
