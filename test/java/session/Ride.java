@@ -62,7 +62,11 @@ public class Ride extends Groups {
     }
     for (int g = 0; g < 4; g += 2) {
       Member a = members.get(g), b = members.get(g + 1);
-      Check.until(60, "the group has read all, " + CLASSIC[1], () -> distinct(a, b) == sent.size());
+      try {
+        Check.until(60, "the group has read all", () -> distinct(a, b) == sent.size());
+      } catch (AssertionError e) {
+        throw new AssertionError(e.getMessage() + " " + sent.size() + ", it read " + distinct(a, b) + "; failed: " + a.failed + ", " + b.failed + "; owned: " + a.owned + ", " + b.owned + "; group " + g, a.failed);
+      }
     }
     for (Member m : members) {
       m.close();
