@@ -49,6 +49,10 @@ test: tools ## run every test, installing what they need
 chaos: tools ## break a cluster at random for CHAOS (10m); as root also its network
 	@CHAOS=$(CHAOS) CHAOS_SEED=$(CHAOS_SEED) go test ./test -run '^TestChaos$$' -count=1 -v -timeout 24h
 
+.PHONY: compat
+compat: tools ## run real Kafka clients at length: other versions, a cluster, killed leaders
+	@COMPAT=1 go test ./test -run '^TestCompat' -count=1 -v -timeout 30m
+
 .PHONY: tools
 tools:
 	@.ci/tools

@@ -109,6 +109,10 @@ func (c *Coordinator) mayCommitConsumers(g *consumerGroup, req *CommitRequest) e
 	return nil
 }
 
+// noPosition is what a client commits to have none: kafkajs does so when it resets a
+// group's offsets. As in Kafka that is stored; who asks is told that there is none.
+const noPosition = -1
+
 // commitCommand builds the command of what may be stored, n positions, and says
 // what may not.
 func (c *Coordinator) commitCommand(req *CommitRequest) (cmd *grouppb.CommitOffsets, n int, refused map[record.TopicPartition]error) {
@@ -128,7 +132,7 @@ func (c *Coordinator) commitCommand(req *CommitRequest) (cmd *grouppb.CommitOffs
 			}
 			n++
 			pt.Partitions = append(pt.Partitions, &grouppb.PartitionOffset{
-				Partition: int32(p.Partition), Offset: int64(p.Offset), LeaderEpoch: int32(p.LeaderEpoch), Metadata: p.Metadata,
+				Partition: int32(p.Partition), Offset: int64(max(p.Offset, noPosition)), LeaderEpoch: int32(p.LeaderEpoch), Metadata: p.Metadata,
 			})
 		}
 		if len(pt.Partitions) > 0 {
@@ -140,7 +144,7 @@ func (c *Coordinator) commitCommand(req *CommitRequest) (cmd *grouppb.CommitOffs
 
 func (c *Coordinator) checkPosition(p CommitPartition) error {
 	switch {
-	case p.Offset < 0 || p.Partition < 0:
+	case p.Partition < 0:
 		return ErrInvalidOffset
 	case len(p.Metadata) > c.cfg.MaxOffsetMetadataBytes || !utf8.ValidString(p.Metadata):
 		return ErrOffsetMetadata

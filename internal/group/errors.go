@@ -40,7 +40,7 @@ var (
 	ErrTooLarge = errors.New("group data too large")
 	// ErrOffsetMetadata: the text committed with an offset is too long.
 	ErrOffsetMetadata = errors.New("offset metadata too large")
-	// ErrInvalidOffset: a committed offset is negative.
+	// ErrInvalidOffset: an offset is committed for a negative partition.
 	ErrInvalidOffset = errors.New("invalid offset")
 	// ErrGroupNotFound: there is no such group.
 	ErrGroupNotFound = errors.New("no such group")

@@ -51,7 +51,7 @@ func (g *stored) fetch(id record.TopicID, partitions []record.Partition) Fetched
 	t := g.topics[id]
 	f := FetchedTopic{Topic: id, Name: t.name}
 	for _, p := range partitions {
-		if o, ok := t.partitions[p]; ok {
+		if o, ok := t.partitions[p]; ok && o.Offset.Offset >= 0 { // see noPosition
 			f.Partitions = append(f.Partitions, FetchedPartition{p, o.Offset})
 		}
 	}
