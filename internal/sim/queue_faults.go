@@ -2,6 +2,8 @@ package sim
 
 import (
 	"time"
+
+	"github.com/tube-mq/tube/internal/record"
 )
 
 // Windows in which a leader may end, with something begun and not done.
@@ -14,20 +16,48 @@ const (
 // queueKinds are the faults of runs with queue groups, beside the others.
 var queueKinds = []fault{
 	{"crash between deliver and acknowledge", (*faults).crashLeased, false},
+	{"leader cut off with messages in hand", (*faults).cutLeased, false},
 	{"crash between dead letter and release", func(f *faults) bool { return f.arm(windowLetter) }, false},
 	{"crash between the parts of complete", func(f *faults) bool { return f.arm(windowIntent) }, false},
 }
 
 // crashLeased ends a leader that has handed out messages.
 func (f *faults) crashLeased() bool {
+	n := f.leased()
+	if n != nil {
+		n.crash(f.policy())
+	}
+	return n != nil
+}
+
+// cutLeased cuts such a leader off, which may be slow to notice; clients still reach it.
+func (f *faults) cutLeased() bool {
+	n := f.leased()
+	if n == nil {
+		return false
+	}
+	var pairs [][2]record.NodeID
+	for _, other := range f.c.nodes {
+		if other != n {
+			pairs = append(pairs, [2]record.NodeID{n.id, other.id}, [2]record.NodeID{other.id, n.id})
+		}
+	}
+	if f.c.oneIn(2) {
+		n.tick = 400 * time.Millisecond
+		f.during(f.c.between(time.Second, 10*time.Second), func() { n.tick = 100 * time.Millisecond })
+	}
+	return f.sever(pairs...)
+}
+
+// leased is a leader that has handed out messages; nil: there is none.
+func (f *faults) leased() *node {
 	for _, i := range f.c.rng.Perm(len(f.c.teams)) {
 		t := f.c.teams[i]
 		if n := t.leader(); t.queue != nil && n != nil && f.c.queues.leased(n, t) > 0 {
-			n.crash(f.policy())
-			return true
+			return n
 		}
 	}
-	return false
+	return nil
 }
 
 // arm has the leader end when next such a window opens.
