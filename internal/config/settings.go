@@ -70,7 +70,7 @@ var settings = []Setting{
 	{"shutdown-timeout", sectionNode, "30s", "Longest time a stop may take before what is left is cut off. Nothing acknowledged is lost either way.", func(c *Config) value { return duration{&c.ShutdownTimeout, 0, time.Hour} }},
 
 	{"replace-after", sectionCluster, "10m", "How long a node must be unreachable before what it stored is copied anew to other nodes. It counts as down after seconds; copying takes longer than most restarts.", func(c *Config) value { return duration{&c.ReplaceAfter, time.Second, year} }},
-	{"copy-throttle", sectionCluster, "64MiB", "Most bytes per second that a node takes in, all partitions together, when its replicas copy what the leaders' logs no longer have: after a long absence, onto an empty disk, and in moves that have no limit of their own. 0 means as fast as it can.", func(c *Config) value { return size{&c.CopyThrottle, 0, math.MaxInt64} }},
+	{"copy-throttle", sectionCluster, "32MiB", "Most bytes per second that a node takes in, all partitions together, when its replicas copy what the leaders' logs no longer have: after a long absence, onto an empty disk, and in moves that have no limit of their own. 0 means as fast as it can.", func(c *Config) value { return size{&c.CopyThrottle, 0, math.MaxInt64} }},
 	{"replication-throttle", sectionCluster, "0", "Most bytes per second that a node takes in when it copies partitions which the masters move. 0 means as fast as it can.", func(c *Config) value { return size{&c.ReplicationThrottle, 0, math.MaxInt64} }},
 
 	{"kafka", sectionListen, "127.0.0.1:9092", "Where Kafka clients connect.", func(c *Config) value { return address{&c.Kafka, true} }},

@@ -129,6 +129,9 @@ type Group struct {
 	// heldBack is how many ticks this replica, on a sick node, has left it to others
 	// to stand for election since it last heard of a leader.
 	heldBack int
+	// wary is how many more ticks this replica, which has just started, leaves it to others
+	// to elect a leader; see wary.go.
+	wary int
 	// standIn is after how many ticks to stand for election, if nobody leads then.
 	standIn int
 	failed  error

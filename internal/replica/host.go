@@ -229,6 +229,9 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	g.core, g.kept = core, core.applied
 	g.dirty = r == nil || r.section == nil || r.hard != nil || r.flagged || r.members != nil || core.log.last() > core.log.base
 	g.remember(r)
+	if r != nil {
+		g.beWary()
+	}
 	g.call(func() {
 		if g.core == nil {
 			return // its first turn has failed already

@@ -153,7 +153,7 @@ func refuse(proposals []Proposal, err error) {
 // receive takes a peer's message.
 func (g *Group) receive(m Message) {
 	switch t := m.raft.GetType(); {
-	case g.declines(m.raft):
+	case g.declines(m.raft), g.passesOver(m.raft):
 		m.buf.Release()
 	case isLapseWord(m.raft):
 		m.buf.Release()
@@ -283,6 +283,9 @@ func (g *Group) publish() {
 	s := Status{}
 	if g.core != nil {
 		s = g.core.status()
+		if s.Leader != 0 {
+			g.wary = 0
+		}
 		if alone := g.core.alone(); alone != g.alone.Load() {
 			g.alone.Store(alone)
 			g.retick()

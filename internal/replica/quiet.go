@@ -32,6 +32,9 @@ func (g *Group) tickOnce() {
 		g.tickLapsed()
 		return
 	}
+	if g.tickWary() {
+		return
+	}
 	g.advance()
 	g.knock()
 	g.stand()
@@ -221,9 +224,14 @@ func (g *Group) leaderLost(node record.NodeID) {
 	if at, ok := (*g.peers.Load())[record.ReplicaID(g.core.leader)]; ok && at == node && !g.core.lead {
 		// Whoever still hears of the leader refuses to vote for another.
 		if err := g.core.rn.ForgetLeader(); err == nil {
-			g.standIn = 1 + int((uint64(g.core.id)*7+g.core.term+uint64(g.spec.Group))%standTicks)
+			g.standIn = g.standTurn()
 		}
 	}
+}
+
+// standTurn is when it is this replica's turn to stand, in ticks.
+func (g *Group) standTurn() int {
+	return 1 + int((uint64(g.core.id)*7+g.core.term+uint64(g.spec.Group))%standTicks)
 }
 
 // doubtAfter is how many ticks this process may miss before its leaderships are
