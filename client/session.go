@@ -67,6 +67,7 @@ func (r *run) session(srv *server) error {
 	go s.read()
 	err = s.write(ctx)
 	cancel()
+	_ = s.stream.CloseRequest() // an HTTP/2 client that waits for more to send does not notice ctx's end
 	<-s.ended
 	_ = s.stream.CloseResponse() // it has ended, whatever this says
 	s.unanswered()
