@@ -26,13 +26,25 @@ func (p *Partition) QueueAcquire(id queue.GroupID, t queue.Taking) ([]queue.Take
 		return nil, fmt.Errorf("%w: each member of a broadcast group has everything", queue.ErrGroupMode)
 	}
 	t.Max = min(max(t.Max, 1), maxReceive)
+	taken, err := g.acquire(p, t)
+	if err != nil || len(taken) == 0 {
+		return nil, err
+	}
+	if err := g.confirmTaken(p, taken); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(taken, func(a, b queue.Taken) int { return int(a.Lease.Offset - b.Lease.Offset) })
+	return taken, nil
+}
+
+// acquire takes what there is.
+func (g *queueGroup) acquire(p *Partition, t queue.Taking) (taken []queue.Taken, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	d, err := g.desk(p, "")
 	if err != nil {
 		return nil, err
 	}
-	var taken []queue.Taken
 	for more := true; more && len(taken) == 0 && err == nil; {
 		taken, more, err = d.Take(g.q.nowMillis(), t)
 		g.carry(d, nil)
@@ -41,7 +53,6 @@ func (p *Partition) QueueAcquire(id queue.GroupID, t queue.Taking) ([]queue.Take
 		g.schedule(d.RateMillis(g.q.nowMillis()))
 		return nil, err
 	}
-	slices.SortFunc(taken, func(a, b queue.Taken) int { return int(a.Lease.Offset - b.Lease.Offset) })
 	return taken, nil
 }
 

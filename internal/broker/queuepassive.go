@@ -64,11 +64,12 @@ func (p *Partition) QueueSendThen(list []queue.Outgoing, done func([]queue.Sent)
 }
 
 // QueueReceiveNow is QueueReceive without waiting, and not for groups that acknowledge
-// by themselves.
-func (b *Broker) QueueReceiveNow(id queue.GroupID, topic record.TopicID, r queue.Receiving) ([]queue.Delivery, error) {
+// by themselves. What was taken may be handed out once confirm calls back, as far as it
+// is among what that is told; confirm is nil if there is nothing.
+func (b *Broker) QueueReceiveNow(id queue.GroupID, topic record.TopicID, r queue.Receiving) (taken []queue.Delivery, confirm func(func([]queue.Delivery)), err error) {
 	g := b.queues.group(topic, id)
 	if g == nil {
-		return nil, fmt.Errorf("%w: %d", queue.ErrUnknownGroup, id)
+		return nil, nil, fmt.Errorf("%w: %d", queue.ErrUnknownGroup, id)
 	}
 	if r.MaxBytes <= 0 {
 		r.MaxBytes = maxReceiveBytes
@@ -77,7 +78,17 @@ func (b *Broker) QueueReceiveNow(id queue.GroupID, topic record.TopicID, r queue
 	if len(round.out) == 0 && !round.led && round.err == nil {
 		round.err = ErrNotLeader
 	}
-	return round.out, round.err
+	if len(round.out) == 0 {
+		return nil, nil, round.err
+	}
+	return round.out, func(done func([]queue.Delivery)) {
+		round.confirm(func(failed map[*Partition]error) {
+			b.queues.goes(func() {
+				round.giveBack(failed)
+				done(round.out)
+			})
+		})
+	}, nil
 }
 
 // QueueSettleThen is QueueSettle.

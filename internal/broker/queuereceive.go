@@ -97,6 +97,12 @@ func (g *queueGroup) receive(ctx context.Context, r *queue.Receiving) (out []que
 			return nil, false, err
 		}
 	}
+	if len(out) > 0 && len(round.commits) == 0 { // what was committed is confirmed
+		if err := round.confirmed(ctx); err != nil {
+			return nil, false, err
+		}
+		out = round.out
+	}
 	if len(out) > 0 {
 		return out, false, nil
 	}
@@ -134,6 +140,7 @@ type receiving struct {
 	more    bool
 	err     error
 	commits []committing
+	gave    []*Partition // those that messages were taken from
 	topic   string
 }
 
@@ -174,6 +181,9 @@ func (c *receiving) from(p *Partition) {
 	c.more = c.more || more
 	if err != nil {
 		c.err = err
+	}
+	if len(taken) > 0 {
+		c.gave = append(c.gave, p)
 	}
 	c.out = slices.Grow(c.out, len(taken))
 	for i := range taken {

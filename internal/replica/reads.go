@@ -32,7 +32,7 @@ type readWaiter struct {
 // Errors: ErrNotLeader, ErrStopped, ErrDamaged, the context's.
 func (g *Group) Barrier(ctx context.Context) error {
 	done := make(chan error, 1)
-	if !g.barrierThen(func(err error) { done <- err }) {
+	if !g.BarrierThen(func(err error) { done <- err }) {
 		return ErrStopped
 	}
 	select {
@@ -43,9 +43,9 @@ func (g *Group) Barrier(ctx context.Context) error {
 	}
 }
 
-// barrierThen calls done, from the group's loop, when Barrier would return; it
+// BarrierThen calls done, from the group's loop, when Barrier would return; it
 // reports false if the group is closed, and done will not be called.
-func (g *Group) barrierThen(done func(error)) bool {
+func (g *Group) BarrierThen(done func(error)) bool {
 	return g.Do(func() {
 		switch {
 		case g.core == nil:

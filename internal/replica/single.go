@@ -66,7 +66,7 @@ func (s *Single) Tick() {
 
 // Barrier is Group.Barrier; done is called with its result.
 func (s *Single) Barrier(g *Group, done func(error)) {
-	if !g.barrierThen(done) {
+	if !g.BarrierThen(done) {
 		done(ErrStopped)
 	}
 }

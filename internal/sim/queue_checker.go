@@ -321,13 +321,13 @@ func (k *queueChecker) sent(t *team, m message, s queue.Sent) {
 	k.c.check.acknowledged(t, m, uint64(s.Offset))
 }
 
-// handedOut looks at messages that a node gives to a session.
-func (k *queueChecker) handedOut(n *node, p *partition, g *queueGroup, session string, got []queue.Delivery) {
+// taken looks at messages that a node has for a session. It returns those that were done
+// already by the word of a later leader: they must not be handed out.
+func (k *queueChecker) taken(n *node, p *partition, g *queueGroup, session string, got []queue.Delivery) (stale map[record.Offset]bool) {
 	h, gh := k.of(g.t), k.group(g)
 	term := p.term()
 	for i := range got {
 		d := &got[i]
-		k.c.faults.count("queue: message handed out")
 		k.content(n, h, d)
 		f := gh.fate(d.Lease.Offset)
 		f.leases++
@@ -335,7 +335,11 @@ func (k *queueChecker) handedOut(n *node, p *partition, g *queueGroup, session s
 		m := &h.log[d.Lease.Offset]
 		switch {
 		case f.done && deposed:
-			k.c.faults.count("queue: handed out by a deposed leader after it was done")
+			k.c.faults.count("queue: taken by a deposed leader after it was done")
+			if stale == nil {
+				stale = map[record.Offset]bool{}
+			}
+			stale[d.Lease.Offset] = true
 		case f.done:
 			k.fail("node %d hands out offset %d of %s in term %d, which is done (dead %v, answered %v)", n.id, d.Lease.Offset, g, term, f.dead, f.answered)
 		case !deposed && d.Lease.Attempt != f.fails+1:
@@ -349,6 +353,17 @@ func (k *queueChecker) handedOut(n *node, p *partition, g *queueGroup, session s
 		gh.out[d.Lease.Offset] = &handed{
 			node: n, life: n.life, term: term, nonce: d.Lease.Nonce, session: session, key: m.key, alone: d.Alone,
 			until: k.c.now + g.settings.Lease - clockSlack,
+		}
+	}
+	return stale
+}
+
+// handedOut looks at what of that leaves the node.
+func (k *queueChecker) handedOut(n *node, g *queueGroup, got []queue.Delivery, stale map[record.Offset]bool) {
+	for i := range got {
+		k.c.faults.count("queue: message handed out")
+		if o := got[i].Lease.Offset; stale[o] {
+			k.fail("node %d hands out offset %d of %s, which was done when it was taken", n.id, o, g)
 		}
 	}
 }

@@ -54,29 +54,39 @@ func (k *consumer) next() {
 	}
 	life := k.life
 	r := queue.Receiving{Member: queue.Member{ID: k.name, Session: k.session, Node: 1, Address: k.name + ":1", CanBeAsked: k.askable}, Max: 1 + c.rng.IntN(5)}
-	var got []queue.Delivery
 	c.request(k.g.t, &k.guess, func(n *node, p *partition, answer func(func())) {
-		var err error
-		got, err = n.broker.QueueReceiveNow(k.g.id, k.g.t.partition().Topic, r)
+		taken, confirm, err := n.broker.QueueReceiveNow(k.g.id, k.g.t.partition().Topic, r)
 		if n.dying {
 			return
 		}
-		if len(got) > 0 {
-			c.log("n%d gives %s %d messages of %s", n.id, r.Member.Session, len(got), k.g)
-			k.q.check.handedOut(n, p, k.g, r.Member.Session, got)
+		answered := func(got []queue.Delivery) {
+			answer(func() {
+				switch {
+				case err != nil && len(got) == 0:
+					k.guess = nil
+					again(20*time.Millisecond, 300*time.Millisecond)
+				case k.life != life: // it has vanished meanwhile
+				case len(got) > 0:
+					k.handle(got)
+					again(0, 300*time.Millisecond)
+				default:
+					again(50*time.Millisecond, 300*time.Millisecond)
+				}
+			})
 		}
-		answer(func() {
-			switch {
-			case err != nil && len(got) == 0:
-				k.guess = nil
-				again(20*time.Millisecond, 300*time.Millisecond)
-			case k.life != life: // it has vanished meanwhile
-			case len(got) > 0:
-				k.handle(got)
-				again(0, 300*time.Millisecond)
-			default:
-				again(50*time.Millisecond, 300*time.Millisecond)
+		if len(taken) == 0 {
+			answered(nil)
+			return
+		}
+		c.log("n%d has %d messages of %s for %s", n.id, len(taken), k.g, r.Member.Session)
+		stale := k.q.check.taken(n, p, k.g, r.Member.Session, taken)
+		nodeLife := n.life
+		confirm(func(got []queue.Delivery) {
+			if n.dying || n.life != nodeLife {
+				return
 			}
+			k.q.check.handedOut(n, k.g, got, stale)
+			answered(got)
 		})
 	}, func() { again(20*time.Millisecond, 300*time.Millisecond) })
 }
