@@ -27,6 +27,8 @@ type Members struct {
 	Groups []string `json:"groups,omitempty"`
 	// AtOnce is how many connect and join at a time; 0: memberDialsAtOnce.
 	AtOnce int `json:"at_once,omitempty"`
+	// JoinsPerSecond is how many begin to at most; 0: any number.
+	JoinsPerSecond float64 `json:"joins_per_second,omitempty"`
 	// JoinTimeout is for all to have joined; 0: memberJoinTimeout.
 	JoinTimeout time.Duration `json:"join_timeout,omitempty"`
 }
@@ -57,7 +59,10 @@ func (m *meter) members(ctx context.Context) (*Result, error) {
 	// One after the other, so that a group is soon complete: its members come more often
 	// while partitions move.
 	wg.Go(func() {
-		for i := range want.Count {
+		for i, begin := 0, time.Now(); i < want.Count; i++ {
+			if want.JoinsPerSecond > 0 {
+				sleep(runCtx, time.Until(begin.Add(time.Duration(float64(i)/want.JoinsPerSecond*float64(time.Second)))))
+			}
 			member := m.newMember(i, &holding, &ready, dials)
 			if !member.admit(runCtx) {
 				return

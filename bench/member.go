@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync/atomic"
 	"time"
@@ -175,8 +176,8 @@ func (c *member) admit(ctx context.Context) bool {
 // follow finds the coordinator anew, as clients do: the membership goes on there.
 func (c *member) follow(ctx context.Context) error {
 	deadline := time.Now().Add(memberSessionMillis * time.Millisecond / 2)
-	for ctx.Err() == nil {
-		sleep(ctx, 100*time.Millisecond)
+	for backoff := followBackoff; ctx.Err() == nil; backoff = min(2*backoff, maxFollowBackoff) {
+		sleep(ctx, backoff/2+time.Duration(rand.Int64N(int64(backoff))))
 		err := c.find()
 		if err == nil {
 			c.hangUp()
@@ -191,6 +192,14 @@ func (c *member) follow(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Pauses between tries to find a coordinator, half to one and a half times as long
+// (KIP-580, whose default for the most is 1 s): all members of a coordinator that is
+// gone look for it at once.
+const (
+	followBackoff    = 100 * time.Millisecond
+	maxFollowBackoff = 3 * time.Second
+)
+
 // find asks the node it is connected to for the group's coordinator.
 func (c *member) find() error {
 	req := kmsg.NewPtrFindCoordinatorRequest()
@@ -199,8 +208,11 @@ func (c *member) find() error {
 	if err := c.call(req, resp); err != nil {
 		return err
 	}
+	if err := c.check("find the coordinator", resp.ErrorCode); err != nil {
+		return err
+	}
 	c.addr = net.JoinHostPort(resp.Host, fmt.Sprint(resp.Port))
-	return c.check("find the coordinator", resp.ErrorCode)
+	return nil
 }
 
 func (c *member) connect(ctx context.Context) error {
@@ -213,8 +225,12 @@ func (c *member) connect(ctx context.Context) error {
 		addr = c.m.load.Brokers[0]
 	}
 	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		c.addr = "" // begin at the first broker again
+		return err
+	}
 	c.conn = conn
-	return err
+	return nil
 }
 
 func (c *member) join() (leader bool, others []string, err error) {

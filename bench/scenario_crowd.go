@@ -26,12 +26,13 @@ const (
 	crowdSlack = time.Minute
 	// crowdJoins is how many of a share join at a time: two cores that have seven nodes
 	// and seven processes of members to run do nothing else if all do at once.
-	crowdJoins = 8
+	crowdJoins          = 3
+	crowdJoinsPerSecond = 26
 	// crowdInterval is how often members send heartbeats: a third of the session, the
 	// most that Kafka's documentation advises. At the default of 5 s the heartbeats
 	// alone are more than two cores can do for both sides.
 	crowdInterval    = 15 * time.Second
-	crowdJoinTimeout = 8 * time.Minute
+	crowdJoinTimeout = 14 * time.Minute
 )
 
 func crowd(ctx context.Context, e *env, o *Outcome) error {
@@ -104,7 +105,7 @@ func (c *crowdRun) run(ctx context.Context, shares [][]string) (flow *Result, cp
 	}
 	for i, groups := range shares {
 		l := c.e.load(c.nodes[i], KindMembers, "flow", 1)
-		l.Members = &Members{Count: len(groups) * crowdGroupSize, GroupSize: crowdGroupSize, Partitions: 1, Interval: c.e.members.Interval, Groups: groups, AtOnce: crowdJoins, JoinTimeout: crowdJoinTimeout}
+		l.Members = &Members{Count: len(groups) * crowdGroupSize, GroupSize: crowdGroupSize, Partitions: 1, Interval: c.e.members.Interval, Groups: groups, AtOnce: crowdJoins, JoinsPerSecond: crowdJoinsPerSecond, JoinTimeout: crowdJoinTimeout}
 		l.Warmup, l.Duration = 0, crowdHold+crowdSlack
 		wg.Go(func() {
 			r, err := c.e.self.runLoad(ctx, l, func(p Progress) {
