@@ -54,3 +54,43 @@ func TestWhoGoesAwayBeforeTheAnswerHoldsNothing(t *testing.T) {
 	}
 	want(t, q.receive("y", 10, time.Second), "a@0#1 ")
 }
+
+// A leader that is cut off hands out nothing, though its desk is full: what it took is
+// not confirmed, and is there for its successor's consumers.
+func TestALeaderThatIsCutOffHandsOutNothing(t *testing.T) {
+	for name, ask := range map[string]func(*trio, *Partition) (int, error){
+		"receive": func(x *trio, p *Partition) (int, error) {
+			got, err := p.broker.QueueReceive(x.t.Context(), testGroup, x.topic.ID, queue.Receiving{Member: member("x"), Max: 10})
+			return len(got), err
+		},
+		"acquire": func(x *trio, p *Partition) (int, error) {
+			got, err := p.QueueAcquire(testGroup, queue.Taking{Member: member("x"), Max: 10, MaxBytes: 1 << 20})
+			return len(got), err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newTrio(t)
+			spec := QueueTopic{ID: x.topic.ID, Name: x.topic.Name, Partitions: 1, LastID: testGroup,
+				Groups: []QueueGroup{{ID: testGroup, Name: "billing", Settings: queueSettings(nil)}}}
+			for _, b := range x.brokers {
+				b.SetQueueGroups(spec)
+			}
+			var leader *Partition
+			eventually(t, func() bool {
+				leader, _ = x.roles()
+				return leader.QueueReady(t.Context(), testGroup) == nil
+			})
+			leader.put(t, "a")
+			x.hear(leader.broker.cfg.Node, false) // it may speak, and hears no answer
+			if n, err := ask(x, leader); n > 0 || err == nil {
+				t.Fatalf("cut off, it hands out %d messages (%v)", n, err)
+			}
+			x.hear(leader.broker.cfg.Node, true)
+			eventually(t, func() bool {
+				leader, _ = x.roles()
+				n, _ := ask(x, leader)
+				return n == 1
+			})
+		})
+	}
+}
