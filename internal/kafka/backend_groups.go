@@ -23,7 +23,7 @@ type GroupMembers interface {
 	Coordinator(name string) (record.NodeID, error)
 	Join(ctx context.Context, req *group.JoinRequest) *group.JoinResponse
 	Sync(ctx context.Context, req *group.SyncRequest) *group.SyncResponse
-	Heartbeat(req *group.HeartbeatRequest) error
+	Heartbeat(ctx context.Context, req *group.HeartbeatRequest) error
 	Leave(ctx context.Context, req *group.LeaveRequest) *group.LeaveResponse
 	// ConsumerHeartbeat is for groups whose partitions the coordinator assigns.
 	ConsumerHeartbeat(ctx context.Context, req *group.ConsumerHeartbeatRequest) *group.ConsumerHeartbeatResponse

@@ -23,7 +23,9 @@ func (noGroups) Join(context.Context, *group.JoinRequest) *group.JoinResponse {
 func (noGroups) Sync(context.Context, *group.SyncRequest) *group.SyncResponse {
 	return &group.SyncResponse{Err: group.ErrNotCoordinator}
 }
-func (noGroups) Heartbeat(*group.HeartbeatRequest) error { return group.ErrNotCoordinator }
+func (noGroups) Heartbeat(context.Context, *group.HeartbeatRequest) error {
+	return group.ErrNotCoordinator
+}
 func (noGroups) Leave(context.Context, *group.LeaveRequest) *group.LeaveResponse {
 	return &group.LeaveResponse{Err: group.ErrNotCoordinator}
 }

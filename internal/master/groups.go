@@ -119,12 +119,13 @@ func (g *Groups) Sync(ctx context.Context, req *group.SyncRequest) *group.SyncRe
 	return r
 }
 
-// Heartbeat never waits.
-func (g *Groups) Heartbeat(req *group.HeartbeatRequest) error {
+// Heartbeat is a member's sign of life. It waits only before it sends a member away.
+func (g *Groups) Heartbeat(ctx context.Context, req *group.HeartbeatRequest) error {
 	s := g.of(req.Group)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.coord.Heartbeat(s.cfg.Now(), req)
+	err := s.coord.Heartbeat(s.cfg.Now(), req)
+	s.mu.Unlock()
+	return s.certain(ctx, err)
 }
 
 // Leave takes members out of a group.

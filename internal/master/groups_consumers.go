@@ -37,6 +37,7 @@ func (g *Groups) ConsumerHeartbeat(ctx context.Context, req *group.ConsumerHeart
 	if err != nil {
 		return &group.ConsumerHeartbeatResponse{Err: err, MemberID: req.MemberID}
 	}
+	r.Err = s.certain(ctx, r.Err)
 	return r
 }
 

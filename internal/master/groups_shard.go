@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -145,6 +146,17 @@ func (s *GroupShard) fresh(ctx context.Context) error {
 		return group.ErrNotCoordinator
 	}
 	return nil
+}
+
+// certain makes sure of an answer that sends a member away: a coordinator that was
+// deposed, and does not know it, knows nothing of who joined at its successor.
+func (s *GroupShard) certain(ctx context.Context, err error) error {
+	if errors.Is(err, group.ErrUnknownMember) || errors.Is(err, group.ErrIllegalGeneration) || errors.Is(err, group.ErrFencedEpoch) {
+		if deposed := s.fresh(ctx); deposed != nil {
+			return deposed
+		}
+	}
+	return err
 }
 
 // carryOut does what the coordinator says. mu is held.

@@ -111,12 +111,12 @@ func TestAMemberJoinsSyncsCommitsAndExpires(t *testing.T) {
 		beat := &group.HeartbeatRequest{Group: "g", Generation: 1, MemberID: j.MemberID}
 		for range 10 {
 			time.Sleep(20 * time.Second)
-			if err := g.Heartbeat(beat); err != nil {
+			if err := g.Heartbeat(t.Context(), beat); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(31 * time.Second)
-		if err := g.Heartbeat(beat); !errors.Is(err, group.ErrUnknownMember) {
+		if err := g.Heartbeat(t.Context(), beat); !errors.Is(err, group.ErrUnknownMember) {
 			t.Fatalf("after the session: %v", err)
 		}
 		if d := g.Admin().Describe(ctx, "g"); d.Phase != group.Empty {
@@ -258,5 +258,35 @@ func TestAShardSurvivesItsSnapshot(t *testing.T) {
 	h.Shard(0).BecomeLeader(2)
 	if h.Shard(0).Digest() != g.Shard(0).Digest() || offsetOf(t, h, "g") != 42 {
 		t.Fatal("the copy differs")
+	}
+}
+
+// A coordinator that was deposed, and does not know it, sends nobody away: a member of
+// its successor's would join again for nothing.
+func TestADeposedCoordinatorSendsNobodyAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		barrier error
+		want    error
+	}{
+		"deposed": {errors.New("deposed"), group.ErrNotCoordinator},
+		"leading": {nil, group.ErrUnknownMember},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, err := NewGroups(GroupsConfig{Group: group.DefaultConfig(), Shards: 1, Leader: func(int) (record.NodeID, bool) { return 1, true }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Stop()
+			g.SetTopics(&group.Topics{})
+			g.Shard(0).Start(&instantLog{shard: g.Shard(0)}, func(context.Context) error { return c.barrier })
+			g.Shard(0).BecomeLeader(1)
+			if err := g.Heartbeat(t.Context(), &group.HeartbeatRequest{Group: "g", MemberID: "m", Generation: 1}); !errors.Is(err, c.want) {
+				t.Errorf("classic: %v, want %v", err, c.want)
+			}
+			r := g.ConsumerHeartbeat(t.Context(), &group.ConsumerHeartbeatRequest{Group: "g", MemberID: "m", Epoch: 3})
+			if !errors.Is(r.Err, c.want) {
+				t.Errorf("consumer: %v, want %v", r.Err, c.want)
+			}
+		})
 	}
 }
