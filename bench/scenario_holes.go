@@ -14,20 +14,14 @@ import (
 // every second message. It compares the node's memory before and after the second came
 // to hold them, and the rates at which both receive what comes behind.
 func queueHoles(ctx context.Context, e *env, o *Outcome) error {
-	node, remove, err := e.node(ctx)
+	long := func(s *tubev1.QueueSettings) {
+		s.Lease, s.MaxInFlight = durationpb.New(12*time.Hour), new(int32(1_000_000))
+	}
+	node, remove, err := e.queueNode(ctx, 2, long)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	if err := createTopic(ctx, node.kafka, "bench", queuePartitions); err != nil {
-		return err
-	}
-	long := func(s *tubev1.QueueSettings) {
-		s.Lease, s.MaxInFlight = durationpb.New(12*time.Hour), new(int32(1_000_000))
-	}
-	if err := createGroups(ctx, node.kafka, node.http, "bench", "group", 2, long); err != nil {
-		return err
-	}
 	if err := e.fill(ctx, o, node, "bench", 100, 2*e.held); err != nil {
 		return err
 	}

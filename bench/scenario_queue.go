@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	tubev1 "github.com/tube-mq/tube/proto/tube/v1"
 )
 
 // queueLoad is the common part of a load on a node's queues, or a peer's.
@@ -117,18 +119,27 @@ func queueReceiveAgainstPeer(recordBytes int, singleAcks bool, least float64) fu
 	}
 }
 
+// queueNode starts a node with a topic, bench, and queue groups on it: group-0, group-1, …
+func (e *env) queueNode(ctx context.Context, groups int, change ...func(*tubev1.QueueSettings)) (node *server, remove func(), err error) {
+	if node, remove, err = e.node(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err = createTopic(ctx, node.kafka, "bench", queuePartitions); err == nil {
+		err = createGroups(ctx, node.kafka, node.http, "bench", "group", groups, change...)
+	}
+	if err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return node, remove, nil
+}
+
 func queueLatency(ctx context.Context, e *env, o *Outcome) error {
-	node, remove, err := e.node(ctx)
+	node, remove, err := e.queueNode(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	if err := createTopic(ctx, node.kafka, "bench", queuePartitions); err != nil {
-		return err
-	}
-	if err := createGroups(ctx, node.kafka, node.http, "bench", "group", 1); err != nil {
-		return err
-	}
 	var runs []*Result
 	for i := range e.pairs {
 		l := e.queueLoad(node, KindQueueE2E, "bench", kib)
@@ -149,17 +160,11 @@ func queueLatency(ctx context.Context, e *env, o *Outcome) error {
 
 // queueDelayed has many messages pending, a fifth of which come due soon at a rate.
 func queueDelayed(ctx context.Context, e *env, o *Outcome) error {
-	node, remove, err := e.node(ctx)
+	node, remove, err := e.queueNode(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	if err := createTopic(ctx, node.kafka, "bench", queuePartitions); err != nil {
-		return err
-	}
-	if err := createGroups(ctx, node.kafka, node.http, "bench", "group", 1); err != nil {
-		return err
-	}
 	l := e.queueLoad(node, KindQueueDelayed, "bench", 100)
 	l.Records, l.Due, l.PerSecond, l.Batch, l.Group = e.delayed, e.delayed/5, 20_000, 1000, "group-0"
 	l.Duration = time.Duration(float64(l.Due)/l.PerSecond)*time.Second + 20*time.Second

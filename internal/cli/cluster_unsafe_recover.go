@@ -80,15 +80,8 @@ func (a *app) unsafeRecover(ctx context.Context, q *tubev1.UnsafeRecoverRequest,
 	if dryRun {
 		return a.result(out, out.write)
 	}
-	if !a.json {
-		if err := out.write(a.err); err != nil {
-			return err
-		}
-	}
-	if !yes {
-		if err := a.confirmName(name); err != nil {
-			return err
-		}
+	if err := a.agreed(out.write, name, yes); err != nil {
+		return err
 	}
 	q.DryRun, q.Confirm = false, name
 	if r, err = ask(ctx, a, a.cluster().UnsafeRecover, q); err != nil {
@@ -138,6 +131,20 @@ func (r *recovery) write(w io.Writer) error {
 		t.row(e.Node, e.End, stamp(e.Time), map[bool]string{false: "not heard of"}[e.Alive])
 	}
 	return t.write(w)
+}
+
+// agreed shows what may be lost, on standard error unless a program asks, and, unless
+// yes was said beforehand, has the user type a name.
+func (a *app) agreed(show func(io.Writer) error, name string, yes bool) error {
+	if !a.json {
+		if err := show(a.err); err != nil {
+			return err
+		}
+	}
+	if yes {
+		return nil
+	}
+	return a.confirmName(name)
 }
 
 // confirmName has a person type what is to be given up. Where there is none

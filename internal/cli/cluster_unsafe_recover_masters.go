@@ -72,15 +72,8 @@ func (a *app) recoverMasters(dir string, lost []record.NodeID, dryRun, yes bool)
 	if dryRun {
 		return a.result(out, out.write)
 	}
-	if !a.json {
-		if err := out.write(a.err); err != nil {
-			return err
-		}
-	}
-	if !yes {
-		if err := a.confirmName("masters"); err != nil {
-			return err
-		}
+	if err := a.agreed(out.write, "masters", yes); err != nil {
+		return err
 	}
 	if _, err := node.RecoverMasters(vfs.OS{}, dir, lost); err != nil {
 		return err
