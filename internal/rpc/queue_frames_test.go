@@ -108,12 +108,24 @@ func TestAcknowledgementsGoTheShortWay(t *testing.T) {
 	if err := (protoCodec{}).Unmarshal(b, f); err != nil || f.acks == nil || f.acks.seq != 3 || len(f.acks.ids) != 2 {
 		t.Errorf("%+v, %v", f.acks, err)
 	}
-	// An id whose length, of several bytes, is text by itself.
-	long := strings.Repeat("x", 0x42+0x80+1<<14)
-	if b, err = proto.Marshal(ack(1, long)); err != nil {
-		t.Fatal(err)
+	// What it must leave to protobuf, which refuses some of it and reads other.
+	long := strings.Repeat("x", 192) + strings.Repeat("\n\x7e"+strings.Repeat("x", 126), 128) + "\n\x00"
+	for name, ids := range map[string][]string{
+		"no ids": nil,
+		"an id whose length, of several bytes, is text by itself, and which reads as many": {long},
+		"an id that is no text": {"0-1-1-7", "\xff"},
+	} {
+		b := protowire.AppendVarint(protowire.AppendTag(nil, fieldUpSeq, protowire.VarintType), 1)
+		var list []byte
+		for _, id := range ids {
+			list = protowire.AppendString(protowire.AppendTag(list, fieldListLeases, protowire.BytesType), id)
+		}
+		b = protowire.AppendBytes(protowire.AppendTag(b, fieldUpAcknowledge, protowire.BytesType), list)
+		if f := acknowledged(b); f != nil {
+			t.Errorf("%s: %d ids are read", name, len(f.ids))
+		}
 	}
-	if f := acknowledged(b); f != nil {
-		t.Errorf("%d ids are read of one that is no lease id", len(f.ids))
+	if len(long) != 0x42+0x80+1<<14 {
+		t.Errorf("the long id has %d bytes", len(long))
 	}
 }
