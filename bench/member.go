@@ -102,10 +102,14 @@ func (c *member) session(ctx context.Context) error {
 	c.inGroup = true
 	c.ready.Add(1)
 	for ctx.Err() == nil {
-		if c.quiet {
+		switch {
+		case c.owned != nil: // it has at once what it was told to have, and says so, as clients do
+		case c.quiet:
 			sleep(ctx, untilBeat(time.Now(), c.interval))
-		} else if err := c.fetch(); err != nil {
-			return err
+		default:
+			if err := c.fetch(); err != nil {
+				return err
+			}
 		}
 		err := c.heartbeat()
 		if errors.Is(err, errMoved) {

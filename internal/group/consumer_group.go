@@ -31,7 +31,8 @@ type session struct {
 	member   *ConsumerMember // as of the last change
 	timeout  time.Duration
 	deadline time.Time
-	timer    timer // fires not before the deadline it was set for
+	due      time.Time // when it was told to come; zero: by another coordinator, or as a classic member
+	timer    timer     // fires not before the deadline it was set for
 	// patience ends when the member has not given up what it must, or, one of the
 	// classic protocol, has not joined or synced as it must.
 	patience          timer

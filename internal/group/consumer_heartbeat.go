@@ -37,7 +37,7 @@ func (c *Coordinator) Beat(now time.Time, req *ConsumerHeartbeatRequest) *Consum
 		return nil
 	}
 	c.aliveConsumer(s)
-	return c.beaten(m, req, m.Assigned)
+	return c.beaten(g, m, req, m.Assigned)
 }
 
 // changesNothing reports that what the request says of its member is known.
@@ -55,11 +55,10 @@ func sortedTopics(topics []string) []string {
 }
 
 // beaten answers a heartbeat of m, which was assigned before until now.
-func (c *Coordinator) beaten(m *ConsumerMember, req *ConsumerHeartbeatRequest, before Partitions) *ConsumerHeartbeatResponse {
-	r := &ConsumerHeartbeatResponse{MemberID: m.ID, Epoch: m.Epoch, Interval: c.cfg.ConsumerInterval}
-	if m.Waiting {
-		// What it waits for may come free soon after.
-		r.Interval = max(MinConsumerInterval, c.cfg.ConsumerInterval/10)
+func (c *Coordinator) beaten(g *consumerGroup, m *ConsumerMember, req *ConsumerHeartbeatRequest, before Partitions) *ConsumerHeartbeatResponse {
+	r := &ConsumerHeartbeatResponse{MemberID: m.ID, Epoch: m.Epoch, Interval: c.interval(g, m, req.Epoch == 0)}
+	if s := g.sessions[m.ID]; s != nil {
+		s.due = c.now.Add(r.Interval)
 	}
 	if req.Epoch == 0 || req.Epoch < m.Epoch && req.Epoch == m.PreviousEpoch || req.full() || !m.Assigned.equal(before) {
 		r.Assignment, r.HasAssignment = m.Assigned, true
@@ -188,7 +187,7 @@ func (c *Coordinator) beat(g *consumerGroup, t Token, req *ConsumerHeartbeatRequ
 			if s := g.sessions[m.ID]; s != nil {
 				c.aliveConsumer(s)
 			}
-			c.reply(t, c.beaten(m, req, op.before))
+			c.reply(t, c.beaten(g, m, req, op.before))
 		}
 	}
 	if s := g.sessions[req.MemberID]; s != nil && req.Epoch >= 0 {

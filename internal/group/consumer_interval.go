@@ -1,0 +1,39 @@
+package group
+
+import "time"
+
+// How soon a member is to come again. A member hears of a change only when it comes, so
+// one that waits for partitions gets them, at the earliest, after those who have them
+// came: it is told to come right after. Coming more often than that costs the coordinator
+// and moves nothing.
+
+// soon is how long partitions take that somebody is about to let go.
+func (c *Coordinator) soon() time.Duration {
+	return max(MinConsumerInterval, c.cfg.ConsumerInterval/10)
+}
+
+// interval is for a member that is answered now. first: it has just joined.
+func (c *Coordinator) interval(g *consumerGroup, m *ConsumerMember, first bool) time.Duration {
+	switch {
+	case m.Waiting:
+		return c.untilFreed(g, m)
+	case first && len(g.sessions) == 1:
+		// Members of a new group come one right after the other, and wait for this one.
+		return c.soon()
+	}
+	return c.cfg.ConsumerInterval
+}
+
+// untilFreed is until the first who has what m waits for was told, and had time to give
+// it up.
+func (c *Coordinator) untilFreed(g *consumerGroup, m *ConsumerMember) time.Duration {
+	r, wait := c.replicated(g), c.cfg.ConsumerInterval
+	for _, tp := range r.targets[m.ID].minus(m.Assigned) {
+		holder := g.sessions[r.owners[tp]]
+		if holder == nil || len(holder.member.Revoking) > 0 || !holder.due.After(c.now) {
+			return c.soon() // nobody has it, or gives it up now, or is late
+		}
+		wait = min(wait, holder.due.Sub(c.now)+c.soon())
+	}
+	return wait
+}
