@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,7 +53,7 @@ func (p program) runLoad(ctx context.Context, l Load, report func(Progress)) (*R
 	// A load that hangs is ended well after its time.
 	limit := l.Warmup + l.Duration + 4*flushTimeout
 	if l.Kind == KindMembers {
-		limit += memberJoinTimeout
+		limit += cmp.Or(l.Members.JoinTimeout, memberJoinTimeout)
 	}
 	if l.Kind != KindFill {
 		var cancel context.CancelFunc
