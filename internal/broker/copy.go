@@ -126,6 +126,9 @@ type copying struct {
 	head  CopyHead
 	begun bool
 	next  record.Offset // of the log
+	// anew: the log is to begin with the first batch that comes, the one which the
+	// copy's start lies in.
+	anew bool
 }
 
 // Head implements CopySink.
@@ -134,10 +137,14 @@ func (c *copying) Head(h CopyHead) error {
 		return errors.New("a copy with two heads")
 	}
 	c.head, c.begun = h, true
-	if h.Start > c.next {
-		c.next = h.Start
+	if h.Start <= c.next {
+		return nil
+	}
+	c.next = h.Start
+	if h.Start == h.End { // nothing comes
 		return c.p.reset(h.Start)
 	}
+	c.anew = true
 	return nil
 }
 
@@ -165,6 +172,15 @@ func (c *copying) Batches(b []byte) error {
 		b = b[len(batch):]
 		if h.NextOffset() <= c.next {
 			continue // the asker's end lies within what the leader sent first
+		}
+		if c.anew {
+			if h.BaseOffset > c.next {
+				return fmt.Errorf("a copy that begins at offset %d has its first batch at %d", c.next, h.BaseOffset)
+			}
+			if err := c.p.reset(h.BaseOffset); err != nil {
+				return err
+			}
+			c.anew = false
 		}
 		if err := c.p.log.Append(batch, h, nil); err != nil {
 			return err

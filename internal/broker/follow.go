@@ -64,8 +64,9 @@ func checkEpoch(clientEpoch record.Epoch, term record.Term) error {
 
 // CatchUp calls done, once and from any goroutine, when this replica, which does
 // not lead, has all that its leader's clients could have seen when it was called:
-// then Read with CaughtUp serves. done must not block. stop says that nobody waits
-// any more; call it in the end, as there may never be an answer.
+// then Read with CaughtUp serves. done must not block, but may call the partition.
+// stop says that nobody waits any more; call it in the end, as there may never be an
+// answer. What is under way already may still come after it.
 // Errors: ErrNotLeader (no leader is known, it is gone, or this node may not follow
 // it), ErrFencedEpoch, ErrUnknownEpoch.
 func (p *Partition) CatchUp(clientEpoch record.Epoch, done func(error)) (stop func()) {
@@ -97,21 +98,26 @@ func (p *Partition) CatchUp(clientEpoch record.Epoch, done func(error)) (stop fu
 // toldEnd takes the leader's answer.
 func (p *Partition) toldEnd(c *catchUp, b Bounds, ok bool) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, waits := p.catching[c]; !waits {
-		return
-	}
-	if !ok {
+	var err error
+	_, answered := p.catching[c]
+	switch {
+	case !answered: // nobody waits
+	case !ok:
 		delete(p.catching, c)
-		c.done(ErrNotLeader)
-		return
+		err = ErrNotLeader
+	default:
+		c.told, c.need = true, b
+		answered, err = p.caughtUpLocked(c)
 	}
-	c.told, c.need = true, b
-	p.caughtUpLocked(c)
+	p.mu.Unlock()
+	if answered {
+		c.done(err)
+	}
 }
 
-// caughtUpLocked answers a reader if there is an answer. With p.mu held.
-func (p *Partition) caughtUpLocked(c *catchUp) {
+// caughtUpLocked says whether there is an answer for a reader, who waits no more then:
+// call its done without p.mu, which is held here.
+func (p *Partition) caughtUpLocked(c *catchUp) (answered bool, err error) {
 	s, err := p.follows(-1)
 	switch {
 	case s.Leading && s.Term >= c.term:
@@ -119,10 +125,10 @@ func (p *Partition) caughtUpLocked(c *catchUp) {
 	case err != nil || !c.told && s.Term != c.term:
 		err = ErrNotLeader
 	case !c.told || !p.machine.bounds.Load().reach(c.need):
-		return
+		return false, nil
 	}
 	delete(p.catching, c)
-	c.done(err)
+	return true, err
 }
 
 // reach reports whether nothing in b is behind what is in o.

@@ -315,3 +315,40 @@ func TestALeaderKnowsWhoKeepsUp(t *testing.T) {
 	}
 	eventually(t, func() bool { n := leader.Followers(); return len(n) == 1 && n[0] != behind })
 }
+
+// Who is told that the replica caught up may read there at once, and find it damaged,
+// which takes the partition's lock.
+func TestWhoIsToldMayCallThePartition(t *testing.T) {
+	x := newTrio(t)
+	leader, followers := x.roles()
+	done := make(chan error, 1)
+	tell := func(p *Partition) func(error) {
+		return func(err error) {
+			p.Watch(make(signal, 1))()
+			done <- err
+		}
+	}
+	await := func() error {
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(20 * time.Second):
+			t.Fatal("who was told could not call the partition")
+			return nil
+		}
+	}
+	stop := followers[0].CatchUp(-1, tell(followers[0])) // as the leader's answer comes
+	if err := await(); err != nil {
+		t.Error(err)
+	}
+	stop()
+	x.mu.Lock()
+	x.mute = true
+	x.mu.Unlock()
+	stop = followers[0].CatchUp(-1, tell(followers[0])) // as the partition's loop notices
+	leader.group.Transfer(followers[1].replica)
+	if err := await(); !errors.Is(err, ErrNotLeader) {
+		t.Error(err)
+	}
+	stop()
+}

@@ -231,10 +231,16 @@ func (p *Partition) wake() {
 	for w := range p.watchers {
 		w.Wake()
 	}
+	var answers []func()
 	for c := range p.catching {
-		p.caughtUpLocked(c)
+		if answered, err := p.caughtUpLocked(c); answered {
+			answers = append(answers, func() { c.done(err) })
+		}
 	}
 	p.mu.Unlock()
+	for _, answer := range answers {
+		answer()
+	}
 }
 
 // DeleteRecords moves the log start up to before, −1 for the high watermark.

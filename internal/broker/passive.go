@@ -41,3 +41,6 @@ func Outcome(result any) string {
 func (p *Partition) ReadHere(from record.Offset, maxBytes int) (ReadResult, error) {
 	return p.read(ReadRequest{Offset: from, MaxBytes: maxBytes, MinOne: true, LeaderEpoch: -1})
 }
+
+// BoundsHere is Bounds of this replica, whoever leads.
+func (p *Partition) BoundsHere() Bounds { return *p.machine.bounds.Load() }

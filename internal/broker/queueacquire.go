@@ -18,42 +18,53 @@ import (
 // reading; queue.ErrUnknownGroup: SetQueueGroups did not tell of it, or it has not
 // begun here yet; queue.ErrGroupMode.
 func (p *Partition) QueueAcquire(id queue.GroupID, t queue.Taking) ([]queue.Taken, error) {
-	g, err := p.groupOf(id)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %d", err, id)
-	}
-	if g.broadcast.Load() {
-		return nil, fmt.Errorf("%w: each member of a broadcast group has everything", queue.ErrGroupMode)
-	}
-	t.Max = min(max(t.Max, 1), maxReceive)
-	taken, err := g.acquire(p, t)
+	done := make(committing, 1)
+	g, taken, trusting, err := p.acquire(id, t, func(err error) { done <- err })
 	if err != nil || len(taken) == 0 {
 		return nil, err
 	}
-	if err := g.confirmTaken(p, taken); err != nil {
+	if trusting {
+		err = done.wait(p.broker.queues.ctx) // and with that confirmed
+	} else {
+		err = g.confirmTaken(p, taken)
+	}
+	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(taken, func(a, b queue.Taken) int { return int(a.Lease.Offset - b.Lease.Offset) })
 	return taken, nil
 }
 
-// acquire takes what there is.
-func (g *queueGroup) acquire(p *Partition, t queue.Taking) (taken []queue.Taken, err error) {
+// acquire takes what there is, by offset. Of a group that acknowledges by itself
+// (trusting) that is acknowledged, or is not to be handed out, once trust is told.
+func (p *Partition) acquire(id queue.GroupID, t queue.Taking, trust func(error)) (g *queueGroup, taken []queue.Taken, trusting bool, err error) {
+	g, err = p.groupOf(id)
+	if err != nil {
+		return nil, nil, false, fmt.Errorf("%w: %d", err, id)
+	}
+	if g.broadcast.Load() {
+		return nil, nil, false, fmt.Errorf("%w: each member of a broadcast group has everything", queue.ErrGroupMode)
+	}
+	t.Max = min(max(t.Max, 1), maxReceive)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	d, err := g.desk(p, "")
 	if err != nil {
-		return nil, err
+		return nil, nil, false, err
 	}
 	for more := true; more && len(taken) == 0 && err == nil; {
 		taken, more, err = d.Take(g.q.nowMillis(), t)
-		g.carry(d, nil)
+		if trusting = g.spec.Settings.AutoAck && len(taken) > 0; trusting {
+			g.carry(d, trust)
+		} else {
+			g.carry(d, nil)
+		}
 	}
 	if len(taken) == 0 {
 		g.schedule(d.RateMillis(g.q.nowMillis()))
-		return nil, err
+		return nil, nil, false, err
 	}
-	return taken, nil
+	slices.SortFunc(taken, func(a, b queue.Taken) int { return int(a.Lease.Offset - b.Lease.Offset) })
+	return g, taken, trusting, nil
 }
 
 // QueueWaiter waits for messages of several groups.

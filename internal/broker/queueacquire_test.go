@@ -116,3 +116,18 @@ func TestWaiterForGroupsIsWoken(t *testing.T) {
 	a.Looked()
 	woken(b)
 }
+
+// A group that acknowledges by itself does so before anybody has the messages.
+func TestWhatIsAcquiredIsAcknowledgedFirst(t *testing.T) {
+	q := withQueue(start(t, t.TempDir(), testTopic(nil)), func(s *queue.Settings) { s.AutoAck = true })
+	for i := range record.Offset(20) {
+		q.send("a")
+		taken, err := q.partition().QueueAcquire(testGroup, queue.Taking{Member: member("x"), Max: 10, MaxBytes: 1 << 20})
+		if err != nil || len(taken) != 1 {
+			t.Fatalf("%d messages, %v", len(taken), err)
+		}
+		if c := q.partition().QueueCounts(testGroup); c.Backlog != 0 || c.Floor != i+1 {
+			t.Fatalf("offset %d is handed out, and not acknowledged: %+v", i, c)
+		}
+	}
+}

@@ -188,18 +188,26 @@ func (p *Partition) QueueReschedule(ctx context.Context, o record.Offset, dueMil
 // what lies behind is delivered, again or not, what lies before is done. Leases that
 // are out are void. Errors: those of QueueReady, ErrUnknownOutcome.
 func (p *Partition) QueueSeek(ctx context.Context, id queue.GroupID, to QueueTo) error {
+	g, op, err := p.seeking(id, to)
+	if err != nil {
+		return err
+	}
+	return p.tellDesks(ctx, g, op)
+}
+
+func (p *Partition) seeking(id queue.GroupID, to QueueTo) (*queueGroup, queue.Op, error) {
 	g, err := p.groupOf(id)
 	if err != nil {
-		return fmt.Errorf("%w: %d", err, id)
+		return nil, queue.Op{}, fmt.Errorf("%w: %d", err, id)
 	}
 	if err := p.serving(-1); err != nil {
-		return err
+		return nil, queue.Op{}, err
 	}
 	op := queue.Op{Kind: queue.OpSeek, Group: id, Offset: max(to.Offset, 0)}
 	if to.TimeMillis != 0 {
 		op.Offset = p.queue.startAt(to.TimeMillis)
 	}
-	return p.tellDesks(ctx, g, op)
+	return g, op, nil
 }
 
 // QueueFinish makes messages done, whoever has them in hand: his lease ends. Of
@@ -234,7 +242,7 @@ func (p *Partition) tellDesksThen(g *queueGroup, op queue.Op, then func(error)) 
 			return
 		}
 		g.post(func() {
-			for _, d := range g.desks {
+			for _, d := range g.inOrder() {
 				if d.p == p {
 					d.Committed(g.q.nowMillis(), &op)
 					g.carry(d, nil)
@@ -253,6 +261,21 @@ func (p *Partition) tellDesksThen(g *queueGroup, op queue.Op, then func(error)) 
 // queue.ErrLeaseExpired: it is in hand.
 func (p *Partition) QueueRetry(ctx context.Context, id queue.GroupID, o record.Offset, skip bool) error {
 	answer := make(committing, 1)
+	err := p.retry(id, o, skip, func(err error) {
+		select {
+		case answer <- err:
+		default: // of a broadcast group another member's counts
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return answer.wait(ctx)
+}
+
+// retry begins what QueueRetry does. then is called for each member that the message
+// failed with, when that is committed or not, unless there is an error.
+func (p *Partition) retry(id queue.GroupID, o record.Offset, skip bool, then func(error)) error {
 	err, found := queue.ErrLeaseUnknown, false
 	e := p.each(id, func(g *queueGroup, d *desk) {
 		switch x := d.Retry(o, skip); {
@@ -260,12 +283,7 @@ func (p *Partition) QueueRetry(ctx context.Context, id queue.GroupID, o record.O
 			err = x
 		default: // of a broadcast group each member that it failed with
 			found = true
-			g.carry(d, func(err error) {
-				select {
-				case answer <- err:
-				default:
-				}
-			})
+			g.carry(d, then)
 		}
 	})
 	switch {
@@ -274,7 +292,7 @@ func (p *Partition) QueueRetry(ctx context.Context, id queue.GroupID, o record.O
 	case !found:
 		return err
 	}
-	return answer.wait(ctx)
+	return nil
 }
 
 // QueueTrace follows a message through all groups of the partition, at most 10,000

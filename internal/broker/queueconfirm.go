@@ -118,6 +118,11 @@ func (g *queueGroup) confirmTaken(p *Partition, taken []queue.Taken) error {
 	if err == nil {
 		return nil
 	}
+	g.giveBackTaken(p, taken)
+	return fmt.Errorf("messages were taken and given back: %w", err)
+}
+
+func (g *queueGroup) giveBackTaken(p *Partition, taken []queue.Taken) {
 	leases := make([]queue.Lease, len(taken))
 	for i := range taken {
 		leases[i] = taken[i].Lease
@@ -125,5 +130,4 @@ func (g *queueGroup) confirmTaken(p *Partition, taken []queue.Taken) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.giveBack(p, leases)
-	return fmt.Errorf("messages were taken and given back: %w", err)
 }

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/queue"
+	"github.com/tube-mq/tube/internal/record"
 )
 
 // What was taken and not confirmed has not left the node: others have it at once, as
@@ -16,7 +18,7 @@ func TestWhatIsNotConfirmedIsGivenBack(t *testing.T) {
 	q := withQueue(start(t, t.TempDir(), testTopic(nil)), nil)
 	q.send("a", "b")
 	g := q.queues.group(q.topic.ID, testGroup)
-	round := g.round(&queue.Receiving{Member: member("x"), Max: 10, MaxBytes: 1 << 20})
+	round := g.round(&queue.Receiving{Member: member("x"), Max: 10, MaxBytes: 1 << 20}, nil)
 	lost := append([]queue.Delivery(nil), round.out...)
 	want(t, lost, "a@0#1 b@1#1 ")
 	want(t, q.receive("y", 10, 0), "")
@@ -44,7 +46,7 @@ func TestWhoGoesAwayBeforeTheAnswerHoldsNothing(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for i := range 20 { // the answer, which one replica gives at once, is as good as the end
-		round := g.round(&queue.Receiving{Member: member("x"), Max: 10, MaxBytes: 1 << 20})
+		round := g.round(&queue.Receiving{Member: member("x"), Max: 10, MaxBytes: 1 << 20}, nil)
 		if len(round.out) != 1 {
 			t.Fatalf("try %d: %d messages", i, len(round.out))
 		}
@@ -53,6 +55,42 @@ func TestWhoGoesAwayBeforeTheAnswerHoldsNothing(t *testing.T) {
 		}
 	}
 	want(t, q.receive("y", 10, time.Second), "a@0#1 ")
+}
+
+// Of what a group takes that acknowledges by itself, one partition may not commit: what
+// the others have acknowledged is handed out all the same, else it were lost.
+func TestWhatIsAcknowledgedByItselfIsHandedOut(t *testing.T) {
+	topic := testTopic(nil)
+	topic.Partitions = append(topic.Partitions, meta.Placement{Group: 1001, Replicas: topic.Partitions[0].Replicas})
+	q := withQueue(start(t, t.TempDir(), topic), func(s *queue.Settings) { s.AutoAck = true })
+	if err := q.Host(topic, 1); err != nil {
+		t.Fatal(err)
+	}
+	q.tell()
+	other, _ := q.Partition(record.TopicPartition{Topic: topic.ID, Partition: 1})
+	eventually(t, func() bool { return other.QueueReady(t.Context(), testGroup) == nil })
+	q.send("a")
+	if sent := other.QueueSend(t.Context(), []queue.Outgoing{{Value: []byte("b"), KeyNull: true}}); sent[0].Err != nil {
+		t.Fatal(sent[0].Err)
+	}
+	var commits []trusting
+	round := q.queues.group(topic.ID, testGroup).round(&queue.Receiving{Member: member("x"), Max: 10, MaxBytes: 1 << 20}, func(p *Partition) func(error) {
+		done := make(committing, 1)
+		commits = append(commits, trusting{p, done})
+		return func(err error) {
+			if p == q.partition() {
+				err = ErrUnknownOutcome
+			}
+			done <- err
+		}
+	})
+	if len(round.out) != 2 || len(commits) != 2 {
+		t.Fatalf("%d messages of %d partitions", len(round.out), len(commits))
+	}
+	round.acknowledged(t.Context(), commits)
+	if want(t, round.out, "b@0#1 "); !errors.Is(round.err, ErrUnknownOutcome) {
+		t.Errorf("of the other it says %v", round.err)
+	}
 }
 
 // A leader that is cut off hands out nothing, though its desk is full: what it took is

@@ -1,6 +1,9 @@
 package broker
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,7 +106,7 @@ func (g *queueGroup) configure() {
 		g.spec = g.told
 		g.t.mu.Unlock()
 		now := g.q.nowMillis()
-		for _, d := range g.desks {
+		for _, d := range g.inOrder() {
 			d.Configure(g.spec.Settings, g.spec.Filter, now)
 			g.carry(d, nil)
 		}
@@ -114,7 +117,7 @@ func (g *queueGroup) configure() {
 // close ends a group that was deleted, or all of them when the node stops.
 func (g *queueGroup) close() {
 	g.mu.Lock()
-	for _, d := range g.desks {
+	for _, d := range g.inOrder() {
 		g.dropDesk(d)
 	}
 	if g.timer != nil {
@@ -122,6 +125,18 @@ func (g *queueGroup) close() {
 	}
 	g.mu.Unlock()
 	g.waiters.close()
+}
+
+// inOrder are the desks: of a passive broker in an order that is always the same. Some
+// may be closed meanwhile. The caller holds mu.
+func (g *queueGroup) inOrder() []*desk {
+	list := slices.Collect(maps.Values(g.desks))
+	if g.q.b.cfg.Passive {
+		slices.SortFunc(list, func(a, b *desk) int {
+			return cmp.Or(cmp.Compare(a.key.partition, b.key.partition), cmp.Compare(a.key.member, b.key.member))
+		})
+	}
+	return list
 }
 
 // dropDesk forgets a desk; what it held is there to be handed out by the next.
@@ -143,7 +158,7 @@ func (g *queueGroup) ledChanged(p *Partition) {
 		return
 	}
 	g.post(func() {
-		for _, d := range g.desks {
+		for _, d := range g.inOrder() {
 			if d.p == p {
 				g.valid(d)
 			}
@@ -293,7 +308,7 @@ func (g *queueGroup) schedule(atMillis int64) {
 func (g *queueGroup) tick() {
 	g.timerAt = 0
 	now := g.q.nowMillis()
-	for _, d := range g.desks {
+	for _, d := range g.inOrder() {
 		if !g.valid(d) {
 			continue
 		}
@@ -309,7 +324,7 @@ func (g *queueGroup) fired(p *Partition, list []record.Offset) {
 		return
 	}
 	g.post(func() {
-		for _, d := range g.desks {
+		for _, d := range g.inOrder() {
 			if d.p == p {
 				d.Fired(list)
 				g.carry(d, nil)
@@ -338,7 +353,7 @@ func (g *queueGroup) sessionGone(session string) {
 		return
 	}
 	now := g.q.nowMillis()
-	for _, d := range g.desks {
+	for _, d := range g.inOrder() {
 		d.SessionGone(now, session)
 		g.carry(d, nil)
 	}

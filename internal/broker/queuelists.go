@@ -40,10 +40,13 @@ func (p *Partition) QueueDelayedCount() int {
 }
 
 // QueueCounts says how far a group is here; of broadcast groups nothing.
-func (p *Partition) QueueCounts(id queue.GroupID) queue.Counts {
+func (p *Partition) QueueCounts(id queue.GroupID) queue.Counts { return p.QueueCountsOf(id, "") }
+
+// QueueCountsOf says how far a cursor is here, of a broadcast group a member's.
+func (p *Partition) QueueCountsOf(id queue.GroupID, member string) queue.Counts {
 	p.machine.mu.Lock()
 	defer p.machine.mu.Unlock()
-	c, _ := p.machine.queues.Counts(id, "", p.machine.end)
+	c, _ := p.machine.queues.Counts(id, member, p.machine.end)
 	return c
 }
 

@@ -63,9 +63,9 @@ func (p *Partition) QueueSendThen(list []queue.Outgoing, done func([]queue.Sent)
 	}
 }
 
-// QueueReceiveNow is QueueReceive without waiting, and not for groups that acknowledge
-// by themselves. What was taken may be handed out once confirm calls back, as far as it
-// is among what that is told; confirm is nil if there is nothing.
+// QueueReceiveNow is QueueReceive without waiting. What was taken may be handed out once
+// confirm calls back, as far as it is among what that is told; confirm is nil if there
+// is nothing.
 func (b *Broker) QueueReceiveNow(id queue.GroupID, topic record.TopicID, r queue.Receiving) (taken []queue.Delivery, confirm func(func([]queue.Delivery)), err error) {
 	g := b.queues.group(topic, id)
 	if g == nil {
@@ -74,7 +74,8 @@ func (b *Broker) QueueReceiveNow(id queue.GroupID, topic record.TopicID, r queue
 	if r.MaxBytes <= 0 {
 		r.MaxBytes = maxReceiveBytes
 	}
-	round := g.round(&r)
+	acks := &trusted{failed: map[*Partition]error{}, left: 1}
+	round := g.round(&r, acks.of)
 	if len(round.out) == 0 && !round.led && round.err == nil {
 		round.err = ErrNotLeader
 	}
@@ -82,13 +83,74 @@ func (b *Broker) QueueReceiveNow(id queue.GroupID, topic record.TopicID, r queue
 		return nil, nil, round.err
 	}
 	return round.out, func(done func([]queue.Delivery)) {
-		round.confirm(func(failed map[*Partition]error) {
+		handOut := func(failed map[*Partition]error) {
 			b.queues.goes(func() {
 				round.giveBack(failed)
 				done(round.out)
 			})
-		})
+		}
+		if acks.asked {
+			acks.then = handOut
+			acks.one()
+			return
+		}
+		round.confirm(handOut)
 	}, nil
+}
+
+// QueueAcquireNow is QueueAcquire. What was taken may be handed out once confirm calls
+// back without an error; confirm is nil if there is nothing.
+func (p *Partition) QueueAcquireNow(id queue.GroupID, t queue.Taking) (taken []queue.Taken, confirm func(func(error)), err error) {
+	var told func(error)
+	g, taken, trusting, err := p.acquire(id, t, func(err error) { told(err) })
+	if err != nil || len(taken) == 0 {
+		return nil, nil, err
+	}
+	return taken, func(done func(error)) {
+		if trusting {
+			told = done
+			return
+		}
+		answer := func(err error) {
+			p.broker.queues.goes(func() {
+				if err != nil {
+					g.giveBackTaken(p, taken)
+				}
+				done(err)
+			})
+		}
+		if p.group.Alone() {
+			answer(nil)
+		} else if !p.group.BarrierThen(answer) {
+			answer(replica.ErrStopped)
+		}
+	}, nil
+}
+
+// trusted is what a group that acknowledges by itself took: it calls then once all of
+// that is acknowledged or will not be.
+type trusted struct {
+	asked  bool
+	left   int
+	failed map[*Partition]error
+	then   func(map[*Partition]error)
+}
+
+func (t *trusted) of(p *Partition) func(error) {
+	t.asked = true
+	t.left++
+	return func(err error) {
+		if err != nil {
+			t.failed[p] = err
+		}
+		t.one()
+	}
+}
+
+func (t *trusted) one() {
+	if t.left--; t.left == 0 {
+		t.then(t.failed)
+	}
 }
 
 // QueueSettleThen is QueueSettle.
@@ -125,6 +187,48 @@ func (p *Partition) QueueIntendedThen(id string, done func(error)) {
 	p.queue.submit(errand{ops: []queue.Op{{Kind: queue.OpIntended, Member: id}}, then: done})
 }
 
+// QueueSeekThen is QueueSeek.
+func (p *Partition) QueueSeekThen(id queue.GroupID, to QueueTo, done func(error)) {
+	g, op, err := p.seeking(id, to)
+	if err != nil {
+		done(err)
+		return
+	}
+	p.tellDesksThen(g, op, done)
+}
+
+// QueueRetryThen is QueueRetry.
+func (p *Partition) QueueRetryThen(id queue.GroupID, o record.Offset, skip bool, done func(error)) {
+	told := false
+	err := p.retry(id, o, skip, func(err error) {
+		if !told {
+			told = true
+			done(err)
+		}
+	})
+	if err != nil {
+		done(err)
+	}
+}
+
+// DeleteRecordsThen is DeleteRecords, of what is below an offset.
+func (p *Partition) DeleteRecordsThen(before record.Offset, done func(error)) {
+	b, err := p.Bounds()
+	if err == nil && (before < 0 || before > b.HighWatermark) {
+		err = ErrOutOfRange
+	}
+	if err != nil {
+		done(err)
+		return
+	}
+	p.group.Propose(replica.Proposal{Data: logStartCommand(before, p.broker.clock().UnixMilli()), Done: func(_ any, err error) {
+		if err != nil {
+			err = proposalError(err)
+		}
+		done(err)
+	}})
+}
+
 // QueueFinishThen is QueueFinish.
 func (p *Partition) QueueFinishThen(id queue.GroupID, offsets []record.Offset, done func(error)) {
 	g, err := p.groupOf(id)
@@ -138,19 +242,29 @@ func (p *Partition) QueueFinishThen(id queue.GroupID, offsets []record.Offset, d
 	p.tellDesksThen(g, queue.Op{Kind: queue.OpAck, Group: id, Offsets: offsets}, done)
 }
 
-// Applied says what an entry did that a replica of a partition was fed: with ops it
-// is a command for the queues; else, if stored, a batch, whose first offset is base.
-func Applied(e replica.Entry, result any) (ops []queue.Op, base record.Offset, stored bool) {
+// Applied is what an entry did that a replica of a partition was fed.
+type Applied struct {
+	Ops   []queue.Op    // of a command for the queues
+	Base  record.Offset // the first offset of the batch that was stored; −1: none was
+	Start record.Offset // where the log begins since
+}
+
+// WasApplied says what an entry did, given its result.
+func WasApplied(e replica.Entry, result any) Applied {
 	r, ok := result.(produced)
-	switch {
-	case !ok || r.err != nil || len(r.repeats) > 0:
-		return nil, -1, false
-	case r.base >= 0:
-		return nil, r.base, true
+	a := Applied{Base: -1, Start: -1}
+	if !ok {
+		return a
 	}
-	if kind, _ := parseCommand(e.Data); kind != commandQueue {
-		return nil, -1, false
+	a.Start = r.start
+	if r.err != nil || len(r.repeats) > 0 {
+		return a
 	}
-	_, ops, _ = queue.ParseCommand(e.Data[commandBytes:]) // it was applied
-	return ops, -1, false
+	if a.Base = r.base; a.Base >= 0 {
+		return a
+	}
+	if kind, _ := parseCommand(e.Data); kind == commandQueue {
+		_, a.Ops, _ = queue.ParseCommand(e.Data[commandBytes:]) // it was applied
+	}
+	return a
 }

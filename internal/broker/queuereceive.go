@@ -88,23 +88,23 @@ func (b *Broker) QueueHolding(id queue.GroupID, topic record.TopicID, session st
 }
 
 // receive goes once round the partitions.
-func (g *queueGroup) receive(ctx context.Context, r *queue.Receiving) (out []queue.Delivery, more bool, err error) {
-	round := g.round(r)
-	out = round.out
-	for _, done := range round.commits {
-		// Trusted: what is handed out is acknowledged before anybody sees it.
-		if err := done.wait(ctx); err != nil {
-			return nil, false, err
-		}
-	}
-	if len(out) > 0 && len(round.commits) == 0 { // what was committed is confirmed
+func (g *queueGroup) receive(ctx context.Context, r *queue.Receiving) (_ []queue.Delivery, more bool, err error) {
+	var commits []trusting
+	round := g.round(r, func(p *Partition) func(error) {
+		done := make(committing, 1)
+		commits = append(commits, trusting{p, done})
+		return func(err error) { done <- err }
+	})
+	switch {
+	case len(commits) > 0: // and with that confirmed
+		round.acknowledged(ctx, commits)
+	case len(round.out) > 0:
 		if err := round.confirmed(ctx); err != nil {
 			return nil, false, err
 		}
-		out = round.out
 	}
-	if len(out) > 0 {
-		return out, false, nil
+	if len(round.out) > 0 {
+		return round.out, false, nil
 	}
 	if !round.led && round.err == nil {
 		round.err = ErrNotLeader
@@ -112,11 +112,31 @@ func (g *queueGroup) receive(ctx context.Context, r *queue.Receiving) (out []que
 	return nil, round.more, round.err
 }
 
-// round takes what there is.
-func (g *queueGroup) round(r *queue.Receiving) *receiving {
+// trusting is what a group that acknowledges by itself took from a partition: it is
+// acknowledged before anybody sees it.
+type trusting struct {
+	p    *Partition
+	done committing
+}
+
+// acknowledged waits until what was taken is acknowledged, and leaves in out what is.
+func (c *receiving) acknowledged(ctx context.Context, commits []trusting) {
+	failed := map[*Partition]error{}
+	for _, x := range commits {
+		if err := x.done.wait(ctx); err != nil {
+			failed[x.p] = err
+		}
+	}
+	c.giveBack(failed)
+}
+
+// round takes what there is. What a group that acknowledges by itself takes from a
+// partition is acknowledged, or is not to be handed out, once that is told what trust
+// makes.
+func (g *queueGroup) round(r *queue.Receiving, trust func(*Partition) func(error)) *receiving {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	round := &receiving{g: g, r: r, now: g.q.nowMillis(), topic: g.topicName()}
+	round := &receiving{g: g, r: r, now: g.q.nowMillis(), topic: g.topicName(), trust: trust}
 	parts := g.t.here()
 	g.turn++
 	for i := range parts {
@@ -130,18 +150,18 @@ func (g *queueGroup) round(r *queue.Receiving) *receiving {
 
 // receiving is one round.
 type receiving struct {
-	g       *queueGroup
-	r       *queue.Receiving
-	now     int64
-	out     []queue.Delivery
-	bytes   int
-	full    bool
-	led     bool // some partition is led here
-	more    bool
-	err     error
-	commits []committing
-	gave    []*Partition // those that messages were taken from
-	topic   string
+	g     *queueGroup
+	r     *queue.Receiving
+	now   int64
+	out   []queue.Delivery
+	bytes int
+	full  bool
+	led   bool // some partition is led here
+	more  bool
+	err   error
+	trust func(*Partition) func(error)
+	gave  []*Partition // those that messages were taken from
+	topic string
 }
 
 type committing chan error
@@ -197,9 +217,7 @@ func (c *receiving) from(p *Partition) {
 		})
 	}
 	if g.spec.Settings.AutoAck && len(taken) > 0 {
-		done := make(committing, 1)
-		g.carry(d, func(err error) { done <- err })
-		c.commits = append(c.commits, done)
+		g.carry(d, c.trust(p))
 		return
 	}
 	g.carry(d, nil)

@@ -38,8 +38,11 @@ type Desk struct {
 	// dead letters. parked: the same, but kept for their keys' sake. All are looked up in
 	// the State once more before anything is done with them.
 	ready, suspects, dying, parked offsets
-	waiting                        dueHeap
-	avoid                          map[record.Offset]avoided
+	// retrying, letting: of the last two, whose failures are being forgotten, and who are
+	// being let go. Invariant: no message is in both.
+	retrying, letting offsets
+	waiting           dueHeap
+	avoid             map[record.Offset]avoided
 
 	keys         *keys // nil: not by key
 	rate, bytes  bucket
@@ -129,6 +132,7 @@ func (d *Desk) reset() {
 	d.leases, d.held = newLeases(), 0
 	d.next, d.fresh, d.waiting = 0, nil, nil
 	d.ready, d.suspects, d.dying, d.parked = offsets{}, offsets{}, offsets{}, offsets{}
+	d.retrying, d.letting = offsets{}, offsets{}
 	d.avoid = map[record.Offset]avoided{}
 	d.cfg.Read(func(s *State) { d.generation = s.generation(d.cfg.Group, d.cfg.Member) })
 	d.keys = nil

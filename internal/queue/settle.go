@@ -294,6 +294,7 @@ func (d *Desk) Committed(nowMillis int64, op *Op) {
 		for _, o := range op.Offsets {
 			d.dying.remove(o)
 			d.parked.remove(o)
+			d.letting.remove(o)
 			d.done(o)
 		}
 	case OpSuspect:
@@ -305,6 +306,7 @@ func (d *Desk) Committed(nowMillis int64, op *Op) {
 	case OpRetry:
 		d.dying.remove(op.Offset)
 		d.parked.remove(op.Offset)
+		d.retrying.remove(op.Offset)
 		if !d.leases.has(op.Offset) {
 			d.ready.add(op.Offset)
 			d.out.Wake = true
@@ -392,7 +394,10 @@ func (d *Desk) Retry(o record.Offset, skip bool) error {
 	if !ok || k.Attempts == 0 {
 		return fmt.Errorf("%w: offset %d has not failed", ErrLeaseUnknown, o)
 	}
-	if skip {
+	switch {
+	case d.letting.has(o):
+		return fmt.Errorf("%w: offset %d is set aside already", ErrLeaseExpired, o)
+	case skip:
 		d.parked.remove(o)
 		d.ready.remove(o)
 		if d.dying.add(o) {
@@ -400,6 +405,7 @@ func (d *Desk) Retry(o record.Offset, skip bool) error {
 		}
 		return nil
 	}
+	d.retrying.add(o)
 	op := d.op(OpRetry, nil)
 	op.Offset = o
 	d.out.Ops = append(d.out.Ops, op)
@@ -409,7 +415,10 @@ func (d *Desk) Retry(o record.Offset, skip bool) error {
 // DeadWritten tells that a dead letter is committed: its source is let go.
 func (d *Desk) DeadWritten(list []record.Offset) {
 	d.deadErr = nil
-	list = slices.DeleteFunc(slices.Clone(list), func(o record.Offset) bool { return !d.dying.has(o) })
+	list = slices.DeleteFunc(slices.Clone(list), func(o record.Offset) bool { return !d.dying.has(o) || d.retrying.has(o) })
+	for _, o := range list {
+		d.letting.add(o)
+	}
 	if len(list) > 0 {
 		d.out.Ops = append(d.out.Ops, d.op(OpDead, list))
 	}
