@@ -50,8 +50,10 @@ chaos: tools ## break a cluster at random for CHAOS (10m); as root also its netw
 	@CHAOS=$(CHAOS) CHAOS_SEED=$(CHAOS_SEED) go test ./test -run '^TestChaos$$' -count=1 -v -timeout 24h
 
 .PHONY: compat
-compat: tools ## run real Kafka clients at length: other versions, a cluster, killed leaders
+compat: tools ## run real Kafka clients at length: other versions, a cluster, killed leaders; and databases
 	@COMPAT=1 go test ./test -run '^TestCompat' -count=1 -v -timeout 30m
+	@.ci/databases
+	@cd test/databases && go vet . && go test . -count=1 -v -timeout 10m
 
 .PHONY: tools
 tools:

@@ -171,7 +171,8 @@ func TestCompatJavaRidesOutKills(t *testing.T) {
 	atLength(t)
 	path := javaSession(t, "4.1")
 	c := newCluster(t, 3)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	// The ride itself says when a group stands still; this is only for one that never ends.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "java", "-Xmx256m", "-cp", path, "Ride", strings.Join(c.all(), ","), "3")
 	out := &logBuffer{}
@@ -197,6 +198,10 @@ func TestCompatJavaRidesOutKills(t *testing.T) {
 	in.Close()
 	if err := <-ended; err != nil || !out.contains("ok ride") {
 		t.Errorf("%v\n%s", err, out)
+		for _, group := range []string{"ride-classic", "ride-consumer"} {
+			state, err := exec.Command(tubeBinary, "group", "describe", group, "--kafka", strings.Join(c.all(), ",")).CombinedOutput()
+			t.Logf("%s %v", state, err)
+		}
 	}
 }
 

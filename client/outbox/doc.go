@@ -10,7 +10,8 @@
 // until it is confirmed, and then forgets it. A message keeps its id over all of that:
 // after a crash it may be sent a second time, and a topic with the setting
 // tube.dedupe.window stores it once. The order is kept, per topic, as long as one relay
-// runs and nothing is refused for good.
+// runs and nothing is refused for good; for a table over a crash too if the relay has a
+// name, see TableConfig.Owner.
 //
 // What Tube refuses for good, such as a message that is too large or for a topic that is
 // not there, must not hold up the rest. It is set aside, with the reason, never dropped:

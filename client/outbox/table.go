@@ -1,11 +1,14 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +29,11 @@ type TableConfig struct {
 	// another one sends them then. Default 1 min; longer than the producer's DeliverWithin
 	// avoids needless repeats.
 	Claim time.Duration
+	// Owner names the relay, in at most 64 bytes. One that comes back under the same name
+	// begins with what it had taken when it died, so that the order is kept. Default: each
+	// call of Relay has a name of its own, and what one took that died comes after Claim,
+	// behind what is newer. Two that run at the same time must not have one name.
+	Owner string
 	// Refused is told of what Tube refused for good, once that is noted in the table.
 	Refused func(m *tube.Outgoing, why error)
 }
@@ -49,6 +57,9 @@ func NewTable(db *sql.DB, dialect Dialect, cfg TableConfig) (*Table, error) {
 	}
 	if !plainName.MatchString(cfg.Name) {
 		return nil, fmt.Errorf("outbox: %q is no plain name of a table", cfg.Name)
+	}
+	if len(cfg.Owner) > 64 {
+		return nil, fmt.Errorf("outbox: the owner's name has %d bytes; 64 can be", len(cfg.Owner))
 	}
 	if cfg.Batch <= 0 {
 		cfg.Batch = 500
@@ -113,9 +124,14 @@ type row struct {
 // returns nil when ctx has ended, and an error if the sender is closed. A database that
 // fails is tried again, and fail (nil: nobody) is told.
 func (t *Table) Relay(ctx context.Context, sender Sender, fail func(error)) error {
-	token := tube.NewID()
+	token := t.cfg.Owner
+	if token == "" {
+		token = tube.NewID()
+	}
+	again := true // some may be claimed from before
 	for failures := 0; ; {
-		n, err := t.relayOnce(ctx, sender, token)
+		n, err := t.relayOnce(ctx, sender, token, again)
+		again = err != nil
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -145,9 +161,17 @@ func (t *Table) Relay(ctx context.Context, sender Sender, fail func(error)) erro
 }
 
 // relayOnce claims a batch, sends it and forgets what is confirmed. It returns how many
-// it claimed; an error if some of them are still to be sent.
-func (t *Table) relayOnce(ctx context.Context, sender Sender, token string) (int, error) {
-	rows, err := t.claim(ctx, token)
+// it claimed; an error if some of them are still to be sent. With again it begins with
+// what is claimed by the token already: it was not noted what came of that, or the
+// answer to the claim was lost.
+func (t *Table) relayOnce(ctx context.Context, sender Sender, token string, again bool) (n int, err error) {
+	var rows []row
+	if again {
+		rows, err = t.claimed(ctx, token)
+	}
+	if err == nil && len(rows) == 0 {
+		rows, err = t.claim(ctx, token)
+	}
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
@@ -167,19 +191,25 @@ func (t *Table) note(ctx context.Context, rows []row, errs []error, token string
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 	var refused []int
+	var confirmed []int64
 	for i, x := range rows {
 		var err error
 		switch {
 		case errs[i] == nil:
-			_, err = tx.ExecContext(ctx, t.q.remove, x.id)
+			confirmed = append(confirmed, x.id)
 		case x.bad != nil || isRefused(errs[i]):
 			refused = append(refused, i)
-			_, err = tx.ExecContext(ctx, t.q.refuse, errs[i].Error(), x.id)
+			_, err = tx.ExecContext(ctx, t.q.refuse, asText(errs[i]), x.id)
 		case failed == nil:
 			failed = fmt.Errorf("outbox: send message %s: %w", x.m.ID, errs[i])
-			_, err = tx.ExecContext(ctx, t.q.unclaim, token)
+			_, err = tx.ExecContext(ctx, t.q.unclaim+in(idsOf(rows)), token)
 		}
 		if err != nil {
+			return fmt.Errorf("outbox: note what was sent: %w", errors.Join(err, failed))
+		}
+	}
+	if len(confirmed) > 0 {
+		if _, err := tx.ExecContext(ctx, t.q.remove+in(confirmed)); err != nil {
 			return fmt.Errorf("outbox: note what was sent: %w", errors.Join(err, failed))
 		}
 	}
@@ -212,15 +242,78 @@ func sendAll(ctx context.Context, sender Sender, rows []row) []error {
 	return errs
 }
 
-// claim marks the next messages as taken and reads them.
+// asText is an error as every database takes it, 4 KiB at most.
+func asText(err error) string {
+	s := err.Error()
+	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), 4<<10)], "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// claim marks the next messages as taken and returns them.
 func (t *Table) claim(ctx context.Context, token string) ([]row, error) {
 	now := time.Now()
-	if _, err := t.db.ExecContext(ctx, t.q.claim, token, now.Add(t.cfg.Claim).UnixMilli(), now.UnixMilli(), t.cfg.Batch); err != nil {
+	until := now.Add(t.cfg.Claim).UnixMilli()
+	var rows []row
+	var err error
+	if t.q.take != "" {
+		rows, err = t.lockAndTake(ctx, token, until, now)
+	} else {
+		rows, err = readRows(ctx, t.db, now, t.q.claim, token, until, now.UnixMilli(), t.cfg.Batch)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("outbox: claim: %w", err)
 	}
-	found, err := t.db.QueryContext(ctx, t.q.claimed, token)
+	return rows, nil
+}
+
+// lockAndTake claims in two statements. At this level of isolation nothing is locked but
+// the rows that it returns, no gaps that others want to insert into.
+func (t *Table) lockAndTake(ctx context.Context, token string, until int64, now time.Time) ([]row, error) {
+	tx, err := t.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	rows, err := readRows(ctx, tx, now, t.q.claim, now.UnixMilli(), t.cfg.Batch)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	if _, err := tx.ExecContext(ctx, t.q.take+in(idsOf(rows)), token, until); err != nil {
+		return nil, err
+	}
+	return rows, tx.Commit()
+}
+
+// claimed returns what is claimed by a token already, and renews the claim.
+func (t *Table) claimed(ctx context.Context, token string) ([]row, error) {
+	now := time.Now()
+	rows, err := readRows(ctx, t.db, now, t.q.claimed, token)
+	if err == nil && len(rows) > 0 {
+		_, err = t.db.ExecContext(ctx, t.q.renew+in(idsOf(rows)), now.Add(t.cfg.Claim).UnixMilli(), token)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("outbox: read what is claimed: %w", err)
+	}
+	return rows, nil
+}
+
+func idsOf(rows []row) []int64 {
+	ids := make([]int64, len(rows))
+	for i, x := range rows {
+		ids[i] = x.id
+	}
+	return ids
+}
+
+// queryer is a *sql.DB or *sql.Tx.
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// readRows reads messages, in the order of their ids.
+func readRows(ctx context.Context, db queryer, now time.Time, query string, args ...any) ([]row, error) {
+	found, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
 	}
 	defer found.Close()
 	var out []row
@@ -228,17 +321,15 @@ func (t *Table) claim(ctx context.Context, token string) ([]row, error) {
 		var x row
 		var b []byte
 		if err := found.Scan(&x.id, &b); err != nil {
-			return nil, fmt.Errorf("outbox: read what is claimed: %w", err)
+			return nil, err
 		}
 		if x.m, x.bad = decode(b, now); x.bad != nil {
 			x.m = &tube.Outgoing{}
 		}
 		out = append(out, x)
 	}
-	if err := found.Err(); err != nil {
-		return nil, fmt.Errorf("outbox: read what is claimed: %w", err)
-	}
-	return out, nil
+	slices.SortFunc(out, func(a, b row) int { return cmp.Compare(a.id, b.id) })
+	return out, found.Err()
 }
 
 // Pending counts what is to be sent, and what was refused for good.

@@ -163,21 +163,39 @@ func TestRelaysShare(t *testing.T) {
 	}
 }
 
-// The statements of the dialects, as text: only SQLite's run here.
+// A relay that comes back under its name begins with what it had claimed, so that the
+// order is kept; one that does not takes what is newer first.
+func TestARelayComesBack(t *testing.T) {
+	for owner, want := range map[string][]string{"it": numbers(9), "": {"5", "6", "7", "8", "0", "1", "2", "3", "4"}} {
+		x := newTable(t, database(t), TableConfig{Owner: owner, Batch: 5, Claim: 300 * time.Millisecond, Poll: time.Millisecond})
+		enqueue(t, x, true, numbers(9)...)
+		if rows, err := x.claim(t.Context(), "it"); err != nil || len(rows) != 5 {
+			t.Fatalf("%d, %v", len(rows), err)
+		}
+		to := &sink{}
+		to.relayTable(t, x, func() bool { return pendingIn(t, x) == "0 0" })
+		if got := to.got(); !slices.Equal(got, want) {
+			t.Errorf("owner %q: %v", owner, got)
+		}
+	}
+}
+
+// The statements of the dialects, as text: only SQLite's run here, the others in
+// test/databases.
 func TestTheDialectsOfSQL(t *testing.T) {
 	for d, want := range map[Dialect][]string{
-		SQLite: {"INTEGER PRIMARY KEY AUTOINCREMENT", "message BLOB", "VALUES (?, ?, ?, ?)", "WHERE id IN (SELECT id FROM app.out WHERE refused IS NULL AND claimed_until_ms < ? ORDER BY id LIMIT ?)"},
+		SQLite: {"INTEGER PRIMARY KEY AUTOINCREMENT", "message BLOB", "VALUES (?, ?, ?, ?)", "WHERE id IN (SELECT id FROM app.out WHERE refused IS NULL AND claimed_until_ms < ? ORDER BY id LIMIT ?) RETURNING id, message"},
 		Postgres: {"BIGSERIAL PRIMARY KEY", "message BYTEA", "VALUES ($1, $2, $3, $4)",
-			"UPDATE app.out SET claimed_by = $1, claimed_until_ms = $2 WHERE id IN (SELECT id FROM app.out WHERE refused IS NULL AND claimed_until_ms < $3 ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED)",
+			"UPDATE app.out SET claimed_by = $1, claimed_until_ms = $2 WHERE id = ANY(ARRAY(SELECT id FROM app.out WHERE refused IS NULL AND claimed_until_ms < $3 ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING id, message",
 			"SET refused = $1, claimed_by = NULL WHERE id = $2"},
 		MySQL: {"BIGINT AUTO_INCREMENT PRIMARY KEY", "message LONGBLOB", "VALUES (?, ?, ?, ?)",
-			"UPDATE app.out SET claimed_by = ?, claimed_until_ms = ? WHERE refused IS NULL AND claimed_until_ms < ? ORDER BY id LIMIT ?"},
+			"SELECT id, message FROM app.out WHERE refused IS NULL AND claimed_until_ms < ? ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED", "CHARACTER SET utf8mb4"},
 	} {
 		q, err := d.queries("app.out")
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := strings.Join(append(q.create, q.insert, q.claim, q.claimed, q.unclaim, q.remove, q.refuse, q.count), "\n")
+		all := strings.Join(append(q.create, q.insert, q.claim, q.take, q.claimed, q.renew, q.unclaim, q.remove, q.refuse, q.count), "\n")
 		for _, w := range want {
 			if !strings.Contains(all, w) {
 				t.Errorf("%d: no %q in\n%s", d, w, all)
@@ -186,6 +204,9 @@ func TestTheDialectsOfSQL(t *testing.T) {
 		if strings.Contains(all, "?") == (d == Postgres) || !slices.Equal(d.Schema("app.out"), q.create) {
 			t.Errorf("%d:\n%s", d, all)
 		}
+	}
+	if _, err := NewTable(nil, SQLite, TableConfig{Owner: strings.Repeat("x", 65)}); err == nil {
+		t.Error("an owner's name is longer than its column")
 	}
 	for _, bad := range []string{"a b", "a;drop", "a.b.c", "1a"} {
 		if _, err := NewTable(nil, SQLite, TableConfig{Name: bad}); err == nil {

@@ -23,6 +23,16 @@ public class Check {
     boolean holds() throws Exception;
   }
 
+  /** Counted is a number that may grow. */
+  public interface Counted {
+    int count() throws Exception;
+  }
+
+  /** Told says how things are. */
+  public interface Told {
+    String tell() throws Exception;
+  }
+
   private final Map<String, Scenario> scenarios = new LinkedHashMap<>();
 
   public void add(String name, Scenario s) {
@@ -81,6 +91,24 @@ public class Check {
     while (!condition.holds()) {
       that(System.nanoTime() < end, "within " + seconds + " s: " + what);
       Thread.sleep(20);
+    }
+  }
+
+  /**
+   * Waits until a number is reached, for as long as it grows: without growing for seconds
+   * at most. How long all of it takes is the machine's matter.
+   */
+  public static void untilStill(int seconds, String what, int want, Counted number, Told state) throws Exception {
+    int had = -1;
+    for (long end = 0; had != want; Thread.sleep(20)) {
+      int has = number.count();
+      if (has != had) {
+        had = has;
+        end = System.nanoTime() + seconds * 1_000_000_000L;
+      }
+      if (System.nanoTime() >= end) {
+        throw new AssertionError(what + ": stands still at " + had + " for " + seconds + " s; " + state.tell());
+      }
     }
   }
 

@@ -1,8 +1,10 @@
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -19,6 +21,12 @@ import org.apache.kafka.common.TopicPartition;
  */
 public class Ride extends Groups {
   static final int PARTITIONS = 3;
+
+  /**
+   * How long a group may read nothing though there is something. The session of a member
+   * of the newer protocol is 45 s, so one that has to be replaced takes that and a bit.
+   */
+  static final int STILL_SECONDS = 90;
 
   Ride(String servers, short replicas) {
     super(servers, replicas);
@@ -62,11 +70,8 @@ public class Ride extends Groups {
     }
     for (int g = 0; g < 4; g += 2) {
       Member a = members.get(g), b = members.get(g + 1);
-      try {
-        Check.until(60, "the group has read all", () -> distinct(a, b) == sent.size());
-      } catch (AssertionError e) {
-        throw new AssertionError(e.getMessage() + " " + sent.size() + ", it read " + distinct(a, b) + "; failed: " + a.failed + ", " + b.failed + "; owned: " + a.owned + ", " + b.owned + "; group " + g, a.failed);
-      }
+      Check.untilStill(STILL_SECONDS, "group " + g + " has read all " + sent.size(), sent.size(), () -> distinct(a, b), () ->
+        "failed: " + a.failed + ", " + b.failed + "; owned: " + a.owned + ", " + b.owned + "; missing: " + missing(sent, a, b));
     }
     for (Member m : members) {
       m.close();
@@ -74,6 +79,21 @@ public class Ride extends Groups {
     }
     inOrder(sent);
     System.out.println("rode " + sent.size());
+  }
+
+  /** How many records of each partition nobody has read, and the first of them. */
+  static String missing(List<Future<RecordMetadata>> sent, Member... members) throws Exception {
+    Map<Integer, List<Long>> missing = new TreeMap<>();
+    for (Future<RecordMetadata> f : sent) {
+      RecordMetadata m = f.get();
+      String place = m.topic() + "/" + m.partition() + "/" + m.offset();
+      if (Arrays.stream(members).noneMatch(x -> x.got.containsKey(place))) {
+        missing.computeIfAbsent(m.partition(), p -> new ArrayList<>()).add(m.offset());
+      }
+    }
+    StringBuilder s = new StringBuilder();
+    missing.forEach((p, at) -> s.append(at.size() + " of partition " + p + " from " + at.get(0) + " on; "));
+    return s.toString();
   }
 
   /** Each partition has each of its numbers once and in order, where it was said to be. */
