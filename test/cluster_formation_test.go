@@ -84,6 +84,14 @@ func TestStrangersAreRefused(t *testing.T) {
 	moved := stranger(1, other.dir, "--roles", "broker")
 	moved.flags[1] = "1"
 	c.launchRefused(moved, "wrong cluster id")
+	// A clone of a node's disk, beside the node.
+	original := c.node(3)
+	if code := original.stop(); code != 0 {
+		t.Fatalf("ends with %d", code)
+	}
+	image := original.image()
+	c.start(3)
+	c.launchRefused(stranger(3, image), "this is an older copy of the data folder of node 3")
 	l.flowing(200)
 	for _, id := range c.order {
 		c.node(id).alive()

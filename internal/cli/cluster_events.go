@@ -46,7 +46,10 @@ func newClusterEvents(a *app) *cobra.Command {
 // followEvents ends without an error when the user ends it.
 func (a *app) followEvents(ctx context.Context, after uint64) error {
 	stream, err := a.cluster().WatchEvents(ctx, connect.NewRequest(&tubev1.WatchEventsRequest{AfterSeq: after}))
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // nothing has happened yet
+		return nil
+	case err != nil:
 		return a.clusterError(err)
 	}
 	defer stream.Close()

@@ -14,6 +14,9 @@ func newClusterUndrain(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if _, err := a.findNode(c.Context(), id); err != nil {
+				return err
+			}
 			if _, err := ask(c.Context(), a, a.cluster().Undrain, &tubev1.UndrainRequest{Node: id}); err != nil {
 				return err
 			}

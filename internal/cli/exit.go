@@ -120,6 +120,8 @@ func explain(err error) *failure {
 	var op *net.OpError
 	var rpc *connect.Error
 	switch {
+	case errors.Is(err, context.Canceled):
+		return &failure{exitFailed, "interrupted", ""}
 	case errors.As(err, &k):
 		out := &failure{code: exitFailed, text: plainKafka(err, k)}
 		if row, ok := kafkaCodes[k.Code]; ok {
@@ -134,7 +136,7 @@ func explain(err error) *failure {
 		case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeResourceExhausted:
 			out.code = exitUnavailable
 		case connect.CodeNotFound:
-			out.code = exitNotFound
+			out.code, out.hint = exitNotFound, "see: tube topic list, tube cluster nodes"
 		case connect.CodeInvalidArgument:
 			out.code = exitUsage
 		case connect.CodeFailedPrecondition, connect.CodeAlreadyExists, connect.CodeAborted:
@@ -146,8 +148,6 @@ func explain(err error) *failure {
 			out.hint = hint
 		}
 		return out
-	case errors.Is(err, context.Canceled):
-		return &failure{exitFailed, "interrupted", ""}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrRecordTimeout):
 		return &failure{exitUnavailable, "no answer in time: " + err.Error(), "--timeout sets how long to wait"}
 	case errors.As(err, &op):

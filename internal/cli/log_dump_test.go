@@ -59,7 +59,7 @@ func leaveFolders(t *testing.T, dir string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cfg, err := config.Load(ctx, config.Sources{Flags: map[string]string{
-		"data": filepath.Join(dir, "stopped"), "kafka": "127.0.0.1:0", "http": "127.0.0.1:0",
+		"data": filepath.Join(dir, "stopped"), "kafka": "127.0.0.1:0", "http": "127.0.0.1:0", "peer": "127.0.0.1:0",
 	}})
 	if err != nil {
 		t.Fatal(err)

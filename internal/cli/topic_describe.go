@@ -224,7 +224,11 @@ func (d *describedTopic) write(w io.Writer) error {
 	fmt.Fprintln(w)
 	t := newTable("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "LAG", "START", "END", "HEALTH", "")
 	for _, p := range d.Partitions {
-		t.row(p.Partition, orNone(p.Leader), p.LeaderEpoch, ids(p.Replicas), ids(p.InSync), p.lags(), p.Start, p.End, p.Health, p.Error)
+		trouble := p.Error
+		if p.Health != "" && p.Leader < 0 { // says it in fewer words
+			trouble = ""
+		}
+		t.row(p.Partition, orNone(p.Leader), p.LeaderEpoch, ids(p.Replicas), ids(p.InSync), p.lags(), p.Start, p.End, p.Health, trouble)
 	}
 	if err := t.write(w); err != nil {
 		return err

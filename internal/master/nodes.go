@@ -79,6 +79,10 @@ func (m *Master) CarryOut(ctx context.Context, plan []Action, throttle int64) ([
 			if _, err := m.propose(ctx, meta.SetNodeSick(m.cfg.Now(), a.Node, a.Why)); err != nil {
 				return nil, err
 			}
+		case RaiseLevel:
+			if _, err := m.propose(ctx, meta.SetLevel(m.cfg.Now(), a.Level)); err != nil {
+				return nil, err
+			}
 		case Reassign:
 			moves = append(moves, a.Move)
 		case TransferLeader:

@@ -68,7 +68,7 @@ type View struct {
 	Config PlannerConfig
 }
 
-// Action is what a plan asks for: SetState, SetSick, Reassign or TransferLeader.
+// Action is what a plan asks for: SetState, SetSick, RaiseLevel, Reassign or TransferLeader.
 type Action interface{ action() }
 
 // SetState is a command of the meta log: see meta.SetNodeState.
@@ -83,6 +83,9 @@ type SetSick struct {
 	Why  string // empty: it is well
 }
 
+// RaiseLevel is a command of the meta log: see meta.SetLevel.
+type RaiseLevel struct{ Level meta.Level }
+
 // Reassign is a command of the meta log: see meta.Reassign.
 type Reassign struct{ meta.Move }
 
@@ -94,6 +97,7 @@ type TransferLeader struct {
 
 func (SetState) action()       {}
 func (SetSick) action()        {}
+func (RaiseLevel) action()     {}
 func (Reassign) action()       {}
 func (TransferLeader) action() {}
 
@@ -109,6 +113,7 @@ func Plan(v View) []Action {
 	var out []Action
 	out = append(out, p.states()...)
 	out = append(out, p.health()...)
+	out = append(out, p.level()...)
 	if 2*p.heard > len(v.Image.Nodes) {
 		out = append(out, p.moves()...)
 		out = append(out, p.transfers()...)
@@ -213,6 +218,14 @@ func (p *planner) health() []Action {
 		}
 	}
 	return out
+}
+
+// level has the cluster use what all its nodes know.
+func (p *planner) level() []Action {
+	if common, ok := p.Image.CommonLevel(); ok && common > p.Image.Level {
+		return []Action{RaiseLevel{common}}
+	}
+	return nil
 }
 
 func (p *planner) sick(id record.NodeID) bool { return p.Sick[id] != "" }

@@ -21,18 +21,20 @@ type cluster struct {
 	alive map[record.NodeID]Seen
 	leads map[record.TopicPartition]record.NodeID
 	inc   map[record.NodeID]int
+	// levels are the feature levels that the nodes' programs know.
+	levels map[record.NodeID]meta.Level
 	// copied says how many more seconds a partition needs for its Target.
 	copying map[record.TopicPartition]int
 	// What was done.
-	reassigned, copies, transfers, states int
-	trace                                 []string
-	config                                PlannerConfig
+	reassigned, copies, transfers, states, raised int
+	trace                                         []string
+	config                                        PlannerConfig
 }
 
 func newCluster(t *testing.T, seed uint64, zones ...string) *cluster {
 	c := &cluster{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), log: &committed{machine: meta.New()}, now: time.UnixMilli(1_800_000_000_000),
-		alive: map[record.NodeID]Seen{}, leads: map[record.TopicPartition]record.NodeID{}, inc: map[record.NodeID]int{},
+		alive: map[record.NodeID]Seen{}, leads: map[record.TopicPartition]record.NodeID{}, inc: map[record.NodeID]int{}, levels: map[record.NodeID]meta.Level{},
 		copying: map[record.TopicPartition]int{},
 	}
 	for i, z := range zones {
@@ -47,7 +49,7 @@ func (c *cluster) add(id record.NodeID, zone string) {
 }
 
 func (c *cluster) register(id record.NodeID, zone string, command func(time.Time, meta.Node) []byte) {
-	n := meta.Node{ID: id, Incarnation: fmt.Sprint(c.inc[id]), Roles: []string{"master", "broker"}, Zone: zone, Kafka: "127.0.0.1:9092"}
+	n := meta.Node{ID: id, Incarnation: fmt.Sprint(c.inc[id]), Roles: []string{"master", "broker"}, Zone: zone, Kafka: "127.0.0.1:9092", Level: c.levels[id]}
 	c.log.apply(c.t, command(c.now, n))
 }
 
@@ -100,6 +102,9 @@ func (c *cluster) second() (quiet bool) {
 		case SetState:
 			c.states++
 			c.log.apply(c.t, meta.SetNodeState(c.now, a.Node, a.State))
+		case RaiseLevel:
+			c.raised++
+			c.log.apply(c.t, meta.SetLevel(c.now, a.Level))
 		case Reassign:
 			c.carry(a)
 		case TransferLeader:

@@ -88,7 +88,7 @@ func nodeToPB(n *Node) *metapb.Node {
 	return &metapb.Node{
 		Id: int32(n.ID), Incarnation: n.Incarnation, Roles: n.Roles, Zone: n.Zone, Kafka: n.Kafka, Http: n.HTTP,
 		Peer: n.Peer, Version: n.Version, State: string(n.State), MetaReplica: uint64(n.MetaReplica),
-		SinceMillis: toMillis(n.Since), Drain: n.Drain, Sick: n.Sick, Starts: n.Starts, Run: n.Run,
+		SinceMillis: toMillis(n.Since), Drain: n.Drain, Sick: n.Sick, Starts: n.Starts, Run: n.Run, Level: uint32(n.Level),
 	}
 }
 
@@ -96,7 +96,7 @@ func nodeFromPB(n *metapb.Node) *Node {
 	return &Node{
 		ID: record.NodeID(n.GetId()), Incarnation: n.GetIncarnation(), Roles: n.GetRoles(), Zone: n.GetZone(), Kafka: n.GetKafka(),
 		HTTP: n.GetHttp(), Peer: n.GetPeer(), Version: n.GetVersion(), State: NodeState(n.GetState()), MetaReplica: record.ReplicaID(n.GetMetaReplica()),
-		Since: fromMillis(n.GetSinceMillis()), Drain: n.GetDrain(), Sick: n.GetSick(), Starts: n.GetStarts(), Run: n.GetRun(),
+		Since: fromMillis(n.GetSinceMillis()), Drain: n.GetDrain(), Sick: n.GetSick(), Starts: n.GetStarts(), Run: n.GetRun(), Level: Level(n.GetLevel()),
 	}
 }
 

@@ -13,7 +13,9 @@ var (
 	ErrInvalidConfig     = errors.New("invalid setting")
 	ErrUnknownNode       = errors.New("unknown node")
 	ErrInvalidNode       = errors.New("invalid node")
-	ErrClusterExists     = errors.New("the cluster has a name already")
+	// ErrLevel: not all nodes know that feature level.
+	ErrLevel         = errors.New("not all nodes know the feature level")
+	ErrClusterExists = errors.New("the cluster has a name already")
 	// ErrNodeInUse: the node id belongs to another data folder, whose node may be alive.
 	ErrNodeInUse = errors.New("the node id is in use")
 	// ErrOldIncarnation: the data folder was replaced by another, or its node

@@ -33,6 +33,8 @@ type Image struct {
 	GroupConfigs map[string]map[string]string
 	// Founders are the masters that the cluster began with: the first voters.
 	Founders []Founder
+	// Level is the feature level that the cluster uses: nothing of a later one is written.
+	Level Level
 	// Recovered names the last unsafe recovery of the masters; empty: there was none.
 	Recovered string
 	// Controller is the node whose master is active, −1 if none is known. It is
@@ -149,8 +151,10 @@ type Node struct {
 	HTTP        string
 	Peer        string
 	Version     string
-	State       NodeState
-	Since       time.Time // of State
+	// Level is the feature level that its program knows.
+	Level Level
+	State NodeState
+	Since time.Time // of State
 	// Drain: everything shall move away from it, also while it is down.
 	Drain bool
 	// Sick is why it should not lead, for example as its disk is slow, as it said

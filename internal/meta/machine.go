@@ -136,6 +136,8 @@ func (m *Machine) Apply(index record.Index, data []byte) Result {
 		r = m.noteQueueRetention(&im, now, k.NoteQueueRetention)
 	case *metapb.Command_RecoverMasters:
 		r = m.recoverMasters(&im, now, k.RecoverMasters)
+	case *metapb.Command_SetLevel:
+		r = m.setLevel(&im, now, k.SetLevel)
 	case *metapb.Command_AlterGroupConfig:
 		r = m.alterGroupConfig(&im, now, k.AlterGroupConfig)
 	default:

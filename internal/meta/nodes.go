@@ -53,6 +53,9 @@ func (m *Machine) registerNode(im *Image, now time.Time, c *metapb.RegisterNode)
 	if m.Replaced(n.ID, n.Incarnation) {
 		return Result{Err: fmt.Errorf("%w: another took its place as node %d, or the node was removed; start the node with an empty data folder", ErrOldIncarnation, n.ID)}
 	}
+	if err := im.Follows(n.Level); err != nil {
+		return Result{Err: err}
+	}
 	old := im.Nodes[n.ID]
 	switch {
 	case old == nil && !c.GetReplace() && im.Recovered != "":

@@ -22,7 +22,7 @@ func (m *Machine) Snapshot() []byte {
 		Index: uint64(im.Index), ClusterId: im.ClusterID, NextGroup: uint64(m.nextGroup), NextReplica: uint64(m.nextReplica),
 		NextProducerId: m.nextProducerID, Defaults: pairs(im.Defaults),
 	}
-	s.Founders, s.Recovered = foundersToPB(im.Founders), im.Recovered
+	s.Founders, s.Recovered, s.Level = foundersToPB(im.Founders), im.Recovered, uint32(im.Level)
 	for _, id := range slices.Sorted(maps.Keys(m.replaced)) {
 		s.Replaced = append(s.Replaced, &metapb.Replaced{Node: int32(id), Incarnations: m.replaced[id]})
 	}
@@ -63,8 +63,8 @@ func topicToPB(t *Topic) *metapb.Topic {
 	return out
 }
 
-// Restore replaces the state with a snapshot's. Error: ErrSnapshot; the state is
-// then as it was.
+// Restore replaces the state with a snapshot's. Errors: ErrSnapshot, ErrOldProgram; the
+// state is then as it was.
 func (m *Machine) Restore(b []byte) error {
 	var s metapb.Snapshot
 	if err := proto.Unmarshal(b, &s); err != nil {
@@ -77,7 +77,10 @@ func (m *Machine) Restore(b []byte) error {
 	}
 	im := n.image
 	im.Index, im.ClusterID, im.Defaults = record.Index(s.GetIndex()), s.GetClusterId(), unpair(s.GetDefaults())
-	im.Founders, im.Recovered = foundersFromPB(s.GetFounders()), s.GetRecovered()
+	im.Founders, im.Recovered, im.Level = foundersFromPB(s.GetFounders()), s.GetRecovered(), Level(s.GetLevel())
+	if err := im.Follows(KnownLevel); err != nil {
+		return err
+	}
 	for _, pb := range s.GetReplaced() {
 		n.replaced[record.NodeID(pb.GetNode())] = pb.GetIncarnations()
 	}

@@ -50,7 +50,7 @@ func (n *Node) belong(ctx context.Context) error {
 	for {
 		answers, missing, refusals := n.greet(ctx, others)
 		if len(refusals) > 0 {
-			return refusals[0]
+			return refusals[0].elsewhere()
 		}
 		if done, err := n.decide(ctx, answers, missing); done || err != nil {
 			return err
@@ -104,9 +104,27 @@ type answer struct {
 	addr string
 }
 
-// errReplaced: the cluster has put another data folder in this one's place, or has seen
-// later starts of it. That is final, so one master's word is enough.
-var errReplaced = errors.New("an old data folder")
+// refusal is a master's word that it will not have this node.
+type refusal struct {
+	master config.Master
+	why    string
+	// final: the cluster has put another data folder in this one's place, has seen later
+	// starts of it, or uses what this program does not know. One master's word is enough.
+	final bool
+}
+
+// Error implements error.
+func (r *refusal) Error() string {
+	return fmt.Sprintf("the master at %s refuses this node: %s", r.master.Addr, r.why)
+}
+
+// elsewhere is what to do about a refusal that is not final.
+func (r *refusal) elsewhere() error {
+	if r.final {
+		return r
+	}
+	return fmt.Errorf("%w: give the right --masters or --data", r)
+}
 
 // checkMasters ends the start of a node whose folder was replaced, or is of another
 // cluster than its masters. Of the latter one master alone does not decide: it may
@@ -114,19 +132,19 @@ var errReplaced = errors.New("an old data folder")
 func (n *Node) checkMasters(ctx context.Context, others []config.Master) error {
 	answers, _, refusals := n.greet(ctx, others)
 	for _, err := range refusals {
-		if errors.Is(err, errReplaced) {
+		if err.final {
 			return err
 		}
 	}
 	if 2*len(refusals) > len(n.cfg.Masters) {
-		return fmt.Errorf("%w: give the right --masters or --data", refusals[0])
+		return refusals[0].elsewhere()
 	}
 	return n.anew(answers)
 }
 
 // greet asks all masters at once. missing did not answer, refusals are of those
 // that will not have this node.
-func (n *Node) greet(ctx context.Context, others []config.Master) (answers []answer, missing []silent, refusals []error) {
+func (n *Node) greet(ctx context.Context, others []config.Master) (answers []answer, missing []silent, refusals []*refusal) {
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
 	id := n.id()
@@ -134,16 +152,14 @@ func (n *Node) greet(ctx context.Context, others []config.Master) (answers []ans
 	var asked sync.WaitGroup
 	for _, m := range others {
 		asked.Go(func() {
-			r, err := n.clientAt(m.Addr).Greet(ctx, connect.NewRequest(&peerv1.GreetRequest{Node: int32(id.Node), Incarnation: id.Incarnation, Starts: id.Starts, Run: id.Run}))
+			r, err := n.clientAt(m.Addr).Greet(ctx, connect.NewRequest(&peerv1.GreetRequest{Node: int32(id.Node), Incarnation: id.Incarnation, Starts: id.Starts, Run: id.Run, Level: uint32(meta.KnownLevel)}))
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case err == nil:
 				answers = append(answers, answer{r.Msg, m.Addr})
-			case connect.CodeOf(err) == connect.CodePermissionDenied:
-				refusals = append(refusals, fmt.Errorf("the master at %s refuses this node: %w: %w", m.Addr, errReplaced, err))
-			case connect.CodeOf(err) == connect.CodeFailedPrecondition:
-				refusals = append(refusals, fmt.Errorf("the master at %s refuses this node: %w", m.Addr, err))
+			case connect.CodeOf(err) == connect.CodePermissionDenied || connect.CodeOf(err) == connect.CodeFailedPrecondition:
+				refusals = append(refusals, &refusal{m, said(err), connect.CodeOf(err) == connect.CodePermissionDenied})
 			default:
 				n.logger.Debug("a master does not answer", "master", m.String(), "err", err)
 				missing = append(missing, silent{m, err})
@@ -152,6 +168,15 @@ func (n *Node) greet(ctx context.Context, others []config.Master) (answers []ans
 	}
 	asked.Wait()
 	return answers, missing, refusals
+}
+
+// said is the sentence of an answer that is an error, without the protocol's code.
+func said(err error) string {
+	var c *connect.Error
+	if errors.As(err, &c) {
+		return c.Message()
+	}
+	return err.Error()
 }
 
 // decide acts on what the masters said; done if the folder belongs to a cluster now.
@@ -264,7 +289,7 @@ func (n *Node) describe() meta.Node {
 	id, told := n.id(), n.cfg.Advertised(n.addrs)
 	self := meta.Node{
 		ID: id.Node, Incarnation: id.Incarnation, Zone: n.cfg.Zone, Kafka: told.Kafka, HTTP: told.HTTP, Peer: told.Peer, Version: n.version,
-		Starts: id.Starts, Run: id.Run,
+		Starts: id.Starts, Run: id.Run, Level: meta.KnownLevel,
 	}
 	for _, r := range n.cfg.Roles {
 		self.Roles = append(self.Roles, string(r))

@@ -77,12 +77,20 @@ func (l *leaders) observe(g record.Group, s replica.Status, node record.NodeID) 
 	}
 }
 
-// forget drops a group that is no more.
-func (l *leaders) forget(g record.Group) {
+// leave says that this node no longer hosts a group. Of one that lives on elsewhere what is
+// known stays: nobody tells it again before long.
+func (l *leaders) leave(g record.Group, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.known, g)
 	delete(l.fresh, g)
+	if ended {
+		delete(l.known, g)
+		return
+	}
+	if k := l.known[g]; k.node == l.self {
+		k.ended = true
+		l.known[g] = k
+	}
 }
 
 // of tells who leads a group; −1 if nobody is known to, or who is known is down.

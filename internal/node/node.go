@@ -251,6 +251,9 @@ func (n *Node) startMasters() error {
 	if err == nil && saved != nil {
 		err = n.meta.Restore(saved)
 	}
+	if errors.Is(err, meta.ErrOldProgram) {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("the cluster's metadata cannot be read: %w; restore the data folder from a backup, or in a cluster empty it: what it had is copied from the others", err)
 	}
@@ -258,7 +261,7 @@ func (n *Node) startMasters() error {
 	// What the checkpoint knew: topics in it that the log has deleted since are
 	// told apart by it from what was never there.
 	n.recon.done = &meta.Image{Topics: stale(n.meta.Image().Topics)}
-	n.recon.gone = n.leaders.forget
+	n.recon.gone = n.leaders.leave
 	n.recon.deleted = n.topicsDeleted
 	views := &groupTopics{}
 	n.groups.SetTopics(views.view(n.meta.Image()))

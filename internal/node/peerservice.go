@@ -23,6 +23,9 @@ func (s peerService) Greet(_ context.Context, req *connect.Request[peerv1.GreetR
 	if from := record.NodeID(req.Msg.GetNode()); s.n.meta.replaced(from, req.Msg.GetIncarnation()) {
 		return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("this data folder was node %d's before another took its place, or before the node was removed; start the node with an empty data folder", from))
 	}
+	if err := s.n.meta.Image().Follows(meta.Level(req.Msg.GetLevel())); err != nil {
+		return nil, connect.NewError(connect.CodePermissionDenied, err)
+	}
 	if known := s.n.meta.Image().Nodes[record.NodeID(req.Msg.GetNode())]; known != nil {
 		if err := known.OlderCopy(req.Msg.GetIncarnation(), req.Msg.GetStarts(), req.Msg.GetRun()); err != nil {
 			return nil, connect.NewError(connect.CodePermissionDenied, err)

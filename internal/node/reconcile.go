@@ -20,9 +20,10 @@ type reconciler struct {
 	image   func() *meta.Image
 	broker  *broker.Broker
 	deleted func([]record.TopicID) // told of topics that are gone
-	gone    func(record.Group)     // told of groups that this node no longer hosts
-	topics  func(*meta.Image)      // told of every image that it carried out
-	logger  *slog.Logger
+	// gone is told of groups that this node no longer hosts; ended: nobody does.
+	gone   func(g record.Group, ended bool)
+	topics func(*meta.Image) // told of every image that it carried out
+	logger *slog.Logger
 
 	wake chan struct{}
 	done *meta.Image // carried out last; the loop's own
@@ -34,7 +35,7 @@ type reconciler struct {
 
 func newReconciler(node record.NodeID, image func() *meta.Image, b *broker.Broker, logger *slog.Logger) *reconciler {
 	return &reconciler{
-		node: node, image: image, broker: b, logger: logger, deleted: func([]record.TopicID) {}, gone: func(record.Group) {}, topics: func(*meta.Image) {},
+		node: node, image: image, broker: b, logger: logger, deleted: func([]record.TopicID) {}, gone: func(record.Group, bool) {}, topics: func(*meta.Image) {},
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
 		done: &meta.Image{},
 	}
@@ -84,7 +85,7 @@ func (r *reconciler) once() {
 				}
 			}
 			r.unhost(tp, t.Partitions[n].Group)
-			r.gone(t.Partitions[n].Group)
+			r.gone(t.Partitions[n].Group, next == nil || next.Group != t.Partitions[n].Group)
 		}
 		if now == nil {
 			gone = append(gone, id)

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -51,6 +52,11 @@ type GroupLeft struct {
 // InspectMasters tells what the masters would go on from, without changing anything. lost
 // are the masters that are given up; nil: all others. Errors: ErrNoDataFolder, ErrNoSurvivor.
 func InspectMasters(fsys vfs.FS, dir string, lost []record.NodeID) (*MastersLeft, error) {
+	lock, err := lockStopped(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
 	left, _, err := inspectMasters(fsys, dir, lost)
 	return left, err
 }
@@ -58,9 +64,9 @@ func InspectMasters(fsys vfs.FS, dir string, lost []record.NodeID) (*MastersLeft
 // RecoverMasters has the masters go on from what a stopped node's folder has: it is their
 // only one once the node is started. Errors: as InspectMasters; of the disk.
 func RecoverMasters(fsys vfs.FS, dir string, lost []record.NodeID) (*MastersLeft, error) {
-	lock, err := vfs.LockDir(fsys, dir)
+	lock, err := lockStopped(fsys, dir)
 	if err != nil {
-		return nil, fmt.Errorf("data folder: %w; stop the node first", err)
+		return nil, err
 	}
 	defer lock.Close()
 	left, id, err := inspectMasters(fsys, dir, lost)
@@ -77,6 +83,18 @@ func RecoverMasters(fsys vfs.FS, dir string, lost []record.NodeID) (*MastersLeft
 	}
 	id.Recovery.Forced = true
 	return left, id.write(fsys, dir)
+}
+
+// lockStopped makes sure that no node runs on a folder, and that none starts on it.
+func lockStopped(fsys vfs.FS, dir string) (io.Closer, error) {
+	if _, err := fsys.List(dir); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoDataFolder, err)
+	}
+	lock, err := vfs.LockDir(fsys, dir)
+	if err != nil {
+		return nil, fmt.Errorf("data folder: %w; stop the node first", err)
+	}
+	return lock, nil
 }
 
 func inspectMasters(fsys vfs.FS, dir string, lost []record.NodeID) (*MastersLeft, identity, error) {

@@ -25,7 +25,7 @@ func TestWrongIdentitiesAreRefusedWithASentence(t *testing.T) {
 		sentence string
 	}{
 		{name: "another cluster", caller: func(id *Identity) { id.ClusterID = "other" },
-			sentence: "refused: wrong cluster id: this node is in cluster c, you are in other"},
+			sentence: "refused: wrong cluster id: node 2 is of cluster c, and who asks is of cluster other"},
 		{name: "another node at the address", callee: func(id *Identity) { id.Node = 7 },
 			sentence: "refused: this is node 7, not node 2"},
 		{name: "the same node id", caller: func(id *Identity) { id.Node = 2; id.Incarnation = "twin" },

@@ -80,7 +80,7 @@ func TestControlCallsForAnotherNodeOrClusterAreRefused(t *testing.T) {
 		d.id.ClusterID = "d"
 		defer d.stop(t)
 		base, c = d.ClientAt(b.addr)
-		if code, got := get(t, c, base+"/x"); code != 400 || got != `{"code":"failed_precondition","message":"wrong cluster id: this node is in cluster c, you are in d"}` {
+		if code, got := get(t, c, base+"/x"); code != 400 || got != `{"code":"failed_precondition","message":"wrong cluster id: node 2 is of cluster c, and who asks is of cluster d"}` {
 			t.Errorf("%d %s", code, got)
 		}
 	})

@@ -59,7 +59,7 @@ func unfit(h http.Header, self Identity) string {
 		return fmt.Sprintf("this is node %d, not node %s", self.Node, target)
 	}
 	if !sameCluster(caller, self) {
-		return fmt.Sprintf("wrong cluster id: this node is in cluster %s, you are in %s", self.ClusterID, caller.ClusterID)
+		return fmt.Sprintf("wrong cluster id: node %d is of cluster %s, and who asks is of cluster %s", self.Node, self.ClusterID, caller.ClusterID)
 	}
 	return ""
 }

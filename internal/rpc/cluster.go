@@ -92,6 +92,11 @@ func (s *clusterService) status() *tubev1.StatusResponse {
 		ControllerId: int32(image.Controller), Nodes: int32(len(image.Nodes)), Topics: int32(len(image.Topics)),
 		NodeStarted: timestamppb.New(s.self.Started), Problems: s.cluster.Problems(), ClusterProblems: s.cluster.ClusterProblems(),
 	}
+	next, behind := image.NextLevel()
+	out.FeatureLevel, out.NextFeatureLevel = uint32(image.Level), uint32(next)
+	for _, id := range behind {
+		out.NodesBehind = append(out.NodesBehind, int32(id))
+	}
 	for _, n := range image.Nodes {
 		if n.State == meta.NodeUp {
 			out.NodesUp++
@@ -131,7 +136,7 @@ func nodes(image *meta.Image) []*tubev1.Node {
 		byID[id] = &tubev1.Node{
 			Id: int32(n.ID), Roles: n.Roles, Zone: n.Zone,
 			KafkaAddress: n.Kafka, HttpAddress: n.HTTP, PeerAddress: n.Peer,
-			Version: n.Version, State: string(n.State), Controller: n.ID == image.Controller, Drain: n.Drain, Sick: n.Sick,
+			Version: n.Version, State: string(n.State), Controller: n.ID == image.Controller, Drain: n.Drain, Sick: n.Sick, FeatureLevel: uint32(n.Level),
 		}
 		if !n.Since.IsZero() {
 			byID[id].Since = timestamppb.New(n.Since)

@@ -211,6 +211,9 @@ func (s *clusterService) UnsafeRecover(ctx context.Context, req *connect.Request
 	if m.Survivor == 0 || m.Survivor < -1 {
 		return nil, invalid("survivor: give the id of the node to go on from, or −1 for none")
 	}
+	if s.cluster.Image().Controller < 0 { // what is known of the replicas may be old, too
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("no master is active: bring back a majority of them; only if most are gone for good: tube cluster unsafe-recover masters"))
+	}
 	r, err := op.Placement.UnsafeRecover(ctx, master.RecoverSpec{
 		PartitionName: master.PartitionName{Topic: m.Topic, Partition: record.Partition(m.Partition)},
 		Survivor:      record.NodeID(m.Survivor), Nodes: nodeIDs(m.Nodes), Force: m.Force, DryRun: m.DryRun,

@@ -56,6 +56,7 @@ type Command struct {
 	//	*Command_AlterGroupConfig
 	//	*Command_NoteQueueRetention
 	//	*Command_RecoverMasters
+	//	*Command_SetLevel
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -312,6 +313,15 @@ func (x *Command) GetRecoverMasters() *RecoverMasters {
 	return nil
 }
 
+func (x *Command) GetSetLevel() *SetLevel {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_SetLevel); ok {
+			return x.SetLevel
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -408,6 +418,10 @@ type Command_RecoverMasters struct {
 	RecoverMasters *RecoverMasters `protobuf:"bytes,24,opt,name=recover_masters,json=recoverMasters,proto3,oneof"`
 }
 
+type Command_SetLevel struct {
+	SetLevel *SetLevel `protobuf:"bytes,25,opt,name=set_level,json=setLevel,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Kind() {}
 
 func (*Command_RegisterNode) isCommand_Kind() {}
@@ -454,6 +468,53 @@ func (*Command_NoteQueueRetention) isCommand_Kind() {}
 
 func (*Command_RecoverMasters) isCommand_Kind() {}
 
+func (*Command_SetLevel) isCommand_Kind() {}
+
+// SetLevel raises the feature level that the cluster writes.
+type SetLevel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLevel) Reset() {
+	*x = SetLevel{}
+	mi := &file_meta_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLevel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLevel) ProtoMessage() {}
+
+func (x *SetLevel) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLevel.ProtoReflect.Descriptor instead.
+func (*SetLevel) Descriptor() ([]byte, []int) {
+	return file_meta_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SetLevel) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 // RecoverMasters begins the cluster anew from what one master has.
 type RecoverMasters struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -466,7 +527,7 @@ type RecoverMasters struct {
 
 func (x *RecoverMasters) Reset() {
 	*x = RecoverMasters{}
-	mi := &file_meta_proto_msgTypes[1]
+	mi := &file_meta_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -478,7 +539,7 @@ func (x *RecoverMasters) String() string {
 func (*RecoverMasters) ProtoMessage() {}
 
 func (x *RecoverMasters) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[1]
+	mi := &file_meta_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -491,7 +552,7 @@ func (x *RecoverMasters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverMasters.ProtoReflect.Descriptor instead.
 func (*RecoverMasters) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{1}
+	return file_meta_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RecoverMasters) GetId() string {
@@ -526,7 +587,7 @@ type LostMaster struct {
 
 func (x *LostMaster) Reset() {
 	*x = LostMaster{}
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -538,7 +599,7 @@ func (x *LostMaster) String() string {
 func (*LostMaster) ProtoMessage() {}
 
 func (x *LostMaster) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[2]
+	mi := &file_meta_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -551,7 +612,7 @@ func (x *LostMaster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostMaster.ProtoReflect.Descriptor instead.
 func (*LostMaster) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{2}
+	return file_meta_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *LostMaster) GetNode() int32 {
@@ -582,7 +643,7 @@ type CreateQueueGroup struct {
 
 func (x *CreateQueueGroup) Reset() {
 	*x = CreateQueueGroup{}
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +655,7 @@ func (x *CreateQueueGroup) String() string {
 func (*CreateQueueGroup) ProtoMessage() {}
 
 func (x *CreateQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[3]
+	mi := &file_meta_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +668,7 @@ func (x *CreateQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateQueueGroup.ProtoReflect.Descriptor instead.
 func (*CreateQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{3}
+	return file_meta_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateQueueGroup) GetName() string {
@@ -649,7 +710,7 @@ type UpdateQueueGroup struct {
 
 func (x *UpdateQueueGroup) Reset() {
 	*x = UpdateQueueGroup{}
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -661,7 +722,7 @@ func (x *UpdateQueueGroup) String() string {
 func (*UpdateQueueGroup) ProtoMessage() {}
 
 func (x *UpdateQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[4]
+	mi := &file_meta_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -674,7 +735,7 @@ func (x *UpdateQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateQueueGroup.ProtoReflect.Descriptor instead.
 func (*UpdateQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{4}
+	return file_meta_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UpdateQueueGroup) GetId() uint64 {
@@ -707,7 +768,7 @@ type DeleteQueueGroup struct {
 
 func (x *DeleteQueueGroup) Reset() {
 	*x = DeleteQueueGroup{}
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -719,7 +780,7 @@ func (x *DeleteQueueGroup) String() string {
 func (*DeleteQueueGroup) ProtoMessage() {}
 
 func (x *DeleteQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[5]
+	mi := &file_meta_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -732,7 +793,7 @@ func (x *DeleteQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueGroup.ProtoReflect.Descriptor instead.
 func (*DeleteQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{5}
+	return file_meta_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DeleteQueueGroup) GetId() uint64 {
@@ -755,7 +816,7 @@ type NoteQueueRetention struct {
 
 func (x *NoteQueueRetention) Reset() {
 	*x = NoteQueueRetention{}
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -767,7 +828,7 @@ func (x *NoteQueueRetention) String() string {
 func (*NoteQueueRetention) ProtoMessage() {}
 
 func (x *NoteQueueRetention) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[6]
+	mi := &file_meta_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -780,7 +841,7 @@ func (x *NoteQueueRetention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoteQueueRetention.ProtoReflect.Descriptor instead.
 func (*NoteQueueRetention) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{6}
+	return file_meta_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NoteQueueRetention) GetId() uint64 {
@@ -821,7 +882,7 @@ type PauseQueueGroup struct {
 
 func (x *PauseQueueGroup) Reset() {
 	*x = PauseQueueGroup{}
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +894,7 @@ func (x *PauseQueueGroup) String() string {
 func (*PauseQueueGroup) ProtoMessage() {}
 
 func (x *PauseQueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[7]
+	mi := &file_meta_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +907,7 @@ func (x *PauseQueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseQueueGroup.ProtoReflect.Descriptor instead.
 func (*PauseQueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{7}
+	return file_meta_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PauseQueueGroup) GetId() uint64 {
@@ -889,7 +950,7 @@ type QueueSettings struct {
 
 func (x *QueueSettings) Reset() {
 	*x = QueueSettings{}
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +962,7 @@ func (x *QueueSettings) String() string {
 func (*QueueSettings) ProtoMessage() {}
 
 func (x *QueueSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[8]
+	mi := &file_meta_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +975,7 @@ func (x *QueueSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettings.ProtoReflect.Descriptor instead.
 func (*QueueSettings) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{8}
+	return file_meta_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *QueueSettings) GetMaxAttempts() int64 {
@@ -1051,7 +1112,7 @@ type QueueGroup struct {
 
 func (x *QueueGroup) Reset() {
 	*x = QueueGroup{}
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1124,7 @@ func (x *QueueGroup) String() string {
 func (*QueueGroup) ProtoMessage() {}
 
 func (x *QueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[9]
+	mi := &file_meta_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1137,7 @@ func (x *QueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGroup.ProtoReflect.Descriptor instead.
 func (*QueueGroup) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{9}
+	return file_meta_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *QueueGroup) GetId() uint64 {
@@ -1141,7 +1202,7 @@ type AlterGroupConfig struct {
 
 func (x *AlterGroupConfig) Reset() {
 	*x = AlterGroupConfig{}
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1214,7 @@ func (x *AlterGroupConfig) String() string {
 func (*AlterGroupConfig) ProtoMessage() {}
 
 func (x *AlterGroupConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[10]
+	mi := &file_meta_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1227,7 @@ func (x *AlterGroupConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterGroupConfig.ProtoReflect.Descriptor instead.
 func (*AlterGroupConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{10}
+	return file_meta_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AlterGroupConfig) GetGroup() string {
@@ -1207,7 +1268,7 @@ type GroupConfig struct {
 
 func (x *GroupConfig) Reset() {
 	*x = GroupConfig{}
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1280,7 @@ func (x *GroupConfig) String() string {
 func (*GroupConfig) ProtoMessage() {}
 
 func (x *GroupConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[11]
+	mi := &file_meta_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1293,7 @@ func (x *GroupConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupConfig.ProtoReflect.Descriptor instead.
 func (*GroupConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{11}
+	return file_meta_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GroupConfig) GetGroup() string {
@@ -1260,7 +1321,7 @@ type RenewReplicas struct {
 
 func (x *RenewReplicas) Reset() {
 	*x = RenewReplicas{}
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1333,7 @@ func (x *RenewReplicas) String() string {
 func (*RenewReplicas) ProtoMessage() {}
 
 func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[12]
+	mi := &file_meta_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1346,7 @@ func (x *RenewReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReplicas.ProtoReflect.Descriptor instead.
 func (*RenewReplicas) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{12}
+	return file_meta_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RenewReplicas) GetNode() int32 {
@@ -1313,7 +1374,7 @@ type Bootstrap struct {
 
 func (x *Bootstrap) Reset() {
 	*x = Bootstrap{}
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1386,7 @@ func (x *Bootstrap) String() string {
 func (*Bootstrap) ProtoMessage() {}
 
 func (x *Bootstrap) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[13]
+	mi := &file_meta_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1399,7 @@ func (x *Bootstrap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bootstrap.ProtoReflect.Descriptor instead.
 func (*Bootstrap) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{13}
+	return file_meta_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Bootstrap) GetClusterId() string {
@@ -1367,7 +1428,7 @@ type Founder struct {
 
 func (x *Founder) Reset() {
 	*x = Founder{}
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1440,7 @@ func (x *Founder) String() string {
 func (*Founder) ProtoMessage() {}
 
 func (x *Founder) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[14]
+	mi := &file_meta_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1453,7 @@ func (x *Founder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Founder.ProtoReflect.Descriptor instead.
 func (*Founder) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{14}
+	return file_meta_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Founder) GetNode() int32 {
@@ -1426,7 +1487,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1499,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[15]
+	mi := &file_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1512,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{15}
+	return file_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RegisterNode) GetNode() *Node {
@@ -1478,7 +1539,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1551,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[16]
+	mi := &file_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1564,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{16}
+	return file_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RemoveNode) GetNode() int32 {
@@ -1531,7 +1592,7 @@ type DrainNode struct {
 
 func (x *DrainNode) Reset() {
 	*x = DrainNode{}
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1604,7 @@ func (x *DrainNode) String() string {
 func (*DrainNode) ProtoMessage() {}
 
 func (x *DrainNode) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[17]
+	mi := &file_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1617,7 @@ func (x *DrainNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
 func (*DrainNode) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{17}
+	return file_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DrainNode) GetNode() int32 {
@@ -1584,7 +1645,7 @@ type Reassign struct {
 
 func (x *Reassign) Reset() {
 	*x = Reassign{}
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1657,7 @@ func (x *Reassign) String() string {
 func (*Reassign) ProtoMessage() {}
 
 func (x *Reassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[18]
+	mi := &file_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1670,7 @@ func (x *Reassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reassign.ProtoReflect.Descriptor instead.
 func (*Reassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{18}
+	return file_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Reassign) GetMoves() []*Move {
@@ -1638,7 +1699,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1711,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[19]
+	mi := &file_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1724,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{19}
+	return file_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Move) GetTopic() []byte {
@@ -1704,7 +1765,7 @@ type CancelReassign struct {
 
 func (x *CancelReassign) Reset() {
 	*x = CancelReassign{}
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1777,7 @@ func (x *CancelReassign) String() string {
 func (*CancelReassign) ProtoMessage() {}
 
 func (x *CancelReassign) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[20]
+	mi := &file_meta_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1790,7 @@ func (x *CancelReassign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReassign.ProtoReflect.Descriptor instead.
 func (*CancelReassign) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{20}
+	return file_meta_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CancelReassign) GetPartitions() []*PartitionRef {
@@ -1749,7 +1810,7 @@ type PartitionRef struct {
 
 func (x *PartitionRef) Reset() {
 	*x = PartitionRef{}
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1822,7 @@ func (x *PartitionRef) String() string {
 func (*PartitionRef) ProtoMessage() {}
 
 func (x *PartitionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[21]
+	mi := &file_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1835,7 @@ func (x *PartitionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRef.ProtoReflect.Descriptor instead.
 func (*PartitionRef) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{21}
+	return file_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PartitionRef) GetTopic() []byte {
@@ -1801,7 +1862,7 @@ type PlacementDone struct {
 
 func (x *PlacementDone) Reset() {
 	*x = PlacementDone{}
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +1874,7 @@ func (x *PlacementDone) String() string {
 func (*PlacementDone) ProtoMessage() {}
 
 func (x *PlacementDone) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[22]
+	mi := &file_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +1887,7 @@ func (x *PlacementDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementDone.ProtoReflect.Descriptor instead.
 func (*PlacementDone) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{22}
+	return file_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PlacementDone) GetPartitions() []*Members {
@@ -1847,7 +1908,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1920,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[23]
+	mi := &file_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +1933,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{23}
+	return file_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Members) GetTopic() []byte {
@@ -1909,7 +1970,7 @@ type UnsafeRecover struct {
 
 func (x *UnsafeRecover) Reset() {
 	*x = UnsafeRecover{}
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +1982,7 @@ func (x *UnsafeRecover) String() string {
 func (*UnsafeRecover) ProtoMessage() {}
 
 func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[24]
+	mi := &file_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +1995,7 @@ func (x *UnsafeRecover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnsafeRecover.ProtoReflect.Descriptor instead.
 func (*UnsafeRecover) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{24}
+	return file_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UnsafeRecover) GetTopic() []byte {
@@ -1975,7 +2036,7 @@ type SetNodeState struct {
 
 func (x *SetNodeState) Reset() {
 	*x = SetNodeState{}
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +2048,7 @@ func (x *SetNodeState) String() string {
 func (*SetNodeState) ProtoMessage() {}
 
 func (x *SetNodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[25]
+	mi := &file_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +2061,7 @@ func (x *SetNodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeState.ProtoReflect.Descriptor instead.
 func (*SetNodeState) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{25}
+	return file_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetNodeState) GetNode() int32 {
@@ -2028,7 +2089,7 @@ type SetNodeSick struct {
 
 func (x *SetNodeSick) Reset() {
 	*x = SetNodeSick{}
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2040,7 +2101,7 @@ func (x *SetNodeSick) String() string {
 func (*SetNodeSick) ProtoMessage() {}
 
 func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[26]
+	mi := &file_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2053,7 +2114,7 @@ func (x *SetNodeSick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeSick.ProtoReflect.Descriptor instead.
 func (*SetNodeSick) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{26}
+	return file_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetNodeSick) GetNode() int32 {
@@ -2082,7 +2143,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2094,7 +2155,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[27]
+	mi := &file_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2107,7 +2168,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{27}
+	return file_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateTopic) GetName() string {
@@ -2147,7 +2208,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2220,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[28]
+	mi := &file_meta_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2233,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{28}
+	return file_meta_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -2193,7 +2254,7 @@ type CreatePartitions struct {
 
 func (x *CreatePartitions) Reset() {
 	*x = CreatePartitions{}
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2266,7 @@ func (x *CreatePartitions) String() string {
 func (*CreatePartitions) ProtoMessage() {}
 
 func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[29]
+	mi := &file_meta_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2279,7 @@ func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePartitions.ProtoReflect.Descriptor instead.
 func (*CreatePartitions) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{29}
+	return file_meta_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CreatePartitions) GetId() []byte {
@@ -2255,7 +2316,7 @@ type AlterConfig struct {
 
 func (x *AlterConfig) Reset() {
 	*x = AlterConfig{}
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2328,7 @@ func (x *AlterConfig) String() string {
 func (*AlterConfig) ProtoMessage() {}
 
 func (x *AlterConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[30]
+	mi := &file_meta_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2341,7 @@ func (x *AlterConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterConfig.ProtoReflect.Descriptor instead.
 func (*AlterConfig) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{30}
+	return file_meta_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AlterConfig) GetId() []byte {
@@ -2321,7 +2382,7 @@ type AllocateProducerIds struct {
 
 func (x *AllocateProducerIds) Reset() {
 	*x = AllocateProducerIds{}
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2333,7 +2394,7 @@ func (x *AllocateProducerIds) String() string {
 func (*AllocateProducerIds) ProtoMessage() {}
 
 func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[31]
+	mi := &file_meta_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2346,7 +2407,7 @@ func (x *AllocateProducerIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIds.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIds) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{31}
+	return file_meta_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AllocateProducerIds) GetNode() int32 {
@@ -2373,7 +2434,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2385,7 +2446,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[32]
+	mi := &file_meta_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2398,7 +2459,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{32}
+	return file_meta_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Nodes) GetIds() []int32 {
@@ -2418,7 +2479,7 @@ type KeyValue struct {
 
 func (x *KeyValue) Reset() {
 	*x = KeyValue{}
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2491,7 @@ func (x *KeyValue) String() string {
 func (*KeyValue) ProtoMessage() {}
 
 func (x *KeyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[33]
+	mi := &file_meta_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2504,7 @@ func (x *KeyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyValue.ProtoReflect.Descriptor instead.
 func (*KeyValue) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{33}
+	return file_meta_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *KeyValue) GetKey() string {
@@ -2477,13 +2538,14 @@ type Node struct {
 	Sick          string                 `protobuf:"bytes,13,opt,name=sick,proto3" json:"sick,omitempty"`
 	Starts        uint64                 `protobuf:"varint,14,opt,name=starts,proto3" json:"starts,omitempty"` // of its data folder, that were registered
 	Run           string                 `protobuf:"bytes,15,opt,name=run,proto3" json:"run,omitempty"`        // which start the last of them is
+	Level         uint32                 `protobuf:"varint,16,opt,name=level,proto3" json:"level,omitempty"`   // the feature level that its program knows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2557,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[34]
+	mi := &file_meta_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2570,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{34}
+	return file_meta_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Node) GetId() int32 {
@@ -2616,6 +2678,13 @@ func (x *Node) GetRun() string {
 	return ""
 }
 
+func (x *Node) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 type Replica struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2627,7 +2696,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_meta_proto_msgTypes[35]
+	mi := &file_meta_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2708,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[35]
+	mi := &file_meta_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2721,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{35}
+	return file_meta_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Replica) GetId() uint64 {
@@ -2692,7 +2761,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_meta_proto_msgTypes[36]
+	mi := &file_meta_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2704,7 +2773,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[36]
+	mi := &file_meta_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2717,7 +2786,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{36}
+	return file_meta_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Placement) GetGroup() uint64 {
@@ -2789,7 +2858,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_meta_proto_msgTypes[37]
+	mi := &file_meta_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +2870,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[37]
+	mi := &file_meta_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +2883,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{37}
+	return file_meta_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Topic) GetId() []byte {
@@ -2865,7 +2934,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meta_proto_msgTypes[38]
+	mi := &file_meta_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2877,7 +2946,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[38]
+	mi := &file_meta_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2890,7 +2959,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{38}
+	return file_meta_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -2945,13 +3014,14 @@ type Snapshot struct {
 	LastQueueGroup uint64                 `protobuf:"varint,13,opt,name=last_queue_group,json=lastQueueGroup,proto3" json:"last_queue_group,omitempty"`
 	GroupConfigs   []*GroupConfig         `protobuf:"bytes,14,rep,name=group_configs,json=groupConfigs,proto3" json:"group_configs,omitempty"` // by group
 	Recovered      string                 `protobuf:"bytes,15,opt,name=recovered,proto3" json:"recovered,omitempty"`                           // the last recovery of the masters; "": none
+	Level          uint32                 `protobuf:"varint,16,opt,name=level,proto3" json:"level,omitempty"`                                  // the feature level that is used
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_meta_proto_msgTypes[39]
+	mi := &file_meta_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3033,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[39]
+	mi := &file_meta_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3046,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{39}
+	return file_meta_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -3084,6 +3154,13 @@ func (x *Snapshot) GetRecovered() string {
 	return ""
 }
 
+func (x *Snapshot) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 // Replaced are data folders that a node id had and that may not come back.
 type Replaced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3095,7 +3172,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_meta_proto_msgTypes[40]
+	mi := &file_meta_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3184,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_proto_msgTypes[40]
+	mi := &file_meta_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3197,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_meta_proto_rawDescGZIP(), []int{40}
+	return file_meta_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Replaced) GetNode() int32 {
@@ -3142,7 +3219,7 @@ var File_meta_proto protoreflect.FileDescriptor
 const file_meta_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"meta.proto\x12\ttube.meta\"\xca\f\n" +
+	"meta.proto\x12\ttube.meta\"\xfe\f\n" +
 	"\aCommand\x12\x1f\n" +
 	"\vtime_millis\x18\x01 \x01(\x03R\n" +
 	"timeMillis\x124\n" +
@@ -3171,8 +3248,11 @@ const file_meta_proto_rawDesc = "" +
 	"\rset_node_sick\x18\x15 \x01(\v2\x16.tube.meta.SetNodeSickH\x00R\vsetNodeSick\x12K\n" +
 	"\x12alter_group_config\x18\x16 \x01(\v2\x1b.tube.meta.AlterGroupConfigH\x00R\x10alterGroupConfig\x12Q\n" +
 	"\x14note_queue_retention\x18\x17 \x01(\v2\x1d.tube.meta.NoteQueueRetentionH\x00R\x12noteQueueRetention\x12D\n" +
-	"\x0frecover_masters\x18\x18 \x01(\v2\x19.tube.meta.RecoverMastersH\x00R\x0erecoverMastersB\x06\n" +
-	"\x04kind\"g\n" +
+	"\x0frecover_masters\x18\x18 \x01(\v2\x19.tube.meta.RecoverMastersH\x00R\x0erecoverMasters\x122\n" +
+	"\tset_level\x18\x19 \x01(\v2\x13.tube.meta.SetLevelH\x00R\bsetLevelB\x06\n" +
+	"\x04kind\" \n" +
+	"\bSetLevel\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\"g\n" +
 	"\x0eRecoverMasters\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bsurvivor\x18\x02 \x01(\x05R\bsurvivor\x12)\n" +
@@ -3324,7 +3404,7 @@ const file_meta_proto_rawDesc = "" +
 	"\x03ids\x18\x01 \x03(\x05R\x03ids\"2\n" +
 	"\bKeyValue\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xea\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x80\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -3341,7 +3421,8 @@ const file_meta_proto_rawDesc = "" +
 	"\x05drain\x18\f \x01(\bR\x05drain\x12\x12\n" +
 	"\x04sick\x18\r \x01(\tR\x04sick\x12\x16\n" +
 	"\x06starts\x18\x0e \x01(\x04R\x06starts\x12\x10\n" +
-	"\x03run\x18\x0f \x01(\tR\x03run\"A\n" +
+	"\x03run\x18\x0f \x01(\tR\x03run\x12\x14\n" +
+	"\x05level\x18\x10 \x01(\rR\x05level\"A\n" +
 	"\aReplica\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\x05R\x04node\x12\x12\n" +
@@ -3369,7 +3450,7 @@ const file_meta_proto_rawDesc = "" +
 	"timeMillis\x12\x12\n" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x18\n" +
 	"\asubject\x18\x04 \x01(\tR\asubject\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xf7\x04\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\x8d\x05\n" +
 	"\bSnapshot\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1d\n" +
 	"\n" +
@@ -3388,7 +3469,8 @@ const file_meta_proto_rawDesc = "" +
 	"\fqueue_groups\x18\f \x03(\v2\x15.tube.meta.QueueGroupR\vqueueGroups\x12(\n" +
 	"\x10last_queue_group\x18\r \x01(\x04R\x0elastQueueGroup\x12;\n" +
 	"\rgroup_configs\x18\x0e \x03(\v2\x16.tube.meta.GroupConfigR\fgroupConfigs\x12\x1c\n" +
-	"\trecovered\x18\x0f \x01(\tR\trecovered\"B\n" +
+	"\trecovered\x18\x0f \x01(\tR\trecovered\x12\x14\n" +
+	"\x05level\x18\x10 \x01(\rR\x05level\"B\n" +
 	"\bReplaced\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12\"\n" +
 	"\fincarnations\x18\x02 \x03(\tR\fincarnationsB.Z,github.com/tube-mq/tube/internal/meta/metapbb\x06proto3"
@@ -3405,108 +3487,110 @@ func file_meta_proto_rawDescGZIP() []byte {
 	return file_meta_proto_rawDescData
 }
 
-var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_meta_proto_goTypes = []any{
 	(*Command)(nil),             // 0: tube.meta.Command
-	(*RecoverMasters)(nil),      // 1: tube.meta.RecoverMasters
-	(*LostMaster)(nil),          // 2: tube.meta.LostMaster
-	(*CreateQueueGroup)(nil),    // 3: tube.meta.CreateQueueGroup
-	(*UpdateQueueGroup)(nil),    // 4: tube.meta.UpdateQueueGroup
-	(*DeleteQueueGroup)(nil),    // 5: tube.meta.DeleteQueueGroup
-	(*NoteQueueRetention)(nil),  // 6: tube.meta.NoteQueueRetention
-	(*PauseQueueGroup)(nil),     // 7: tube.meta.PauseQueueGroup
-	(*QueueSettings)(nil),       // 8: tube.meta.QueueSettings
-	(*QueueGroup)(nil),          // 9: tube.meta.QueueGroup
-	(*AlterGroupConfig)(nil),    // 10: tube.meta.AlterGroupConfig
-	(*GroupConfig)(nil),         // 11: tube.meta.GroupConfig
-	(*RenewReplicas)(nil),       // 12: tube.meta.RenewReplicas
-	(*Bootstrap)(nil),           // 13: tube.meta.Bootstrap
-	(*Founder)(nil),             // 14: tube.meta.Founder
-	(*RegisterNode)(nil),        // 15: tube.meta.RegisterNode
-	(*RemoveNode)(nil),          // 16: tube.meta.RemoveNode
-	(*DrainNode)(nil),           // 17: tube.meta.DrainNode
-	(*Reassign)(nil),            // 18: tube.meta.Reassign
-	(*Move)(nil),                // 19: tube.meta.Move
-	(*CancelReassign)(nil),      // 20: tube.meta.CancelReassign
-	(*PartitionRef)(nil),        // 21: tube.meta.PartitionRef
-	(*PlacementDone)(nil),       // 22: tube.meta.PlacementDone
-	(*Members)(nil),             // 23: tube.meta.Members
-	(*UnsafeRecover)(nil),       // 24: tube.meta.UnsafeRecover
-	(*SetNodeState)(nil),        // 25: tube.meta.SetNodeState
-	(*SetNodeSick)(nil),         // 26: tube.meta.SetNodeSick
-	(*CreateTopic)(nil),         // 27: tube.meta.CreateTopic
-	(*DeleteTopic)(nil),         // 28: tube.meta.DeleteTopic
-	(*CreatePartitions)(nil),    // 29: tube.meta.CreatePartitions
-	(*AlterConfig)(nil),         // 30: tube.meta.AlterConfig
-	(*AllocateProducerIds)(nil), // 31: tube.meta.AllocateProducerIds
-	(*Nodes)(nil),               // 32: tube.meta.Nodes
-	(*KeyValue)(nil),            // 33: tube.meta.KeyValue
-	(*Node)(nil),                // 34: tube.meta.Node
-	(*Replica)(nil),             // 35: tube.meta.Replica
-	(*Placement)(nil),           // 36: tube.meta.Placement
-	(*Topic)(nil),               // 37: tube.meta.Topic
-	(*Event)(nil),               // 38: tube.meta.Event
-	(*Snapshot)(nil),            // 39: tube.meta.Snapshot
-	(*Replaced)(nil),            // 40: tube.meta.Replaced
+	(*SetLevel)(nil),            // 1: tube.meta.SetLevel
+	(*RecoverMasters)(nil),      // 2: tube.meta.RecoverMasters
+	(*LostMaster)(nil),          // 3: tube.meta.LostMaster
+	(*CreateQueueGroup)(nil),    // 4: tube.meta.CreateQueueGroup
+	(*UpdateQueueGroup)(nil),    // 5: tube.meta.UpdateQueueGroup
+	(*DeleteQueueGroup)(nil),    // 6: tube.meta.DeleteQueueGroup
+	(*NoteQueueRetention)(nil),  // 7: tube.meta.NoteQueueRetention
+	(*PauseQueueGroup)(nil),     // 8: tube.meta.PauseQueueGroup
+	(*QueueSettings)(nil),       // 9: tube.meta.QueueSettings
+	(*QueueGroup)(nil),          // 10: tube.meta.QueueGroup
+	(*AlterGroupConfig)(nil),    // 11: tube.meta.AlterGroupConfig
+	(*GroupConfig)(nil),         // 12: tube.meta.GroupConfig
+	(*RenewReplicas)(nil),       // 13: tube.meta.RenewReplicas
+	(*Bootstrap)(nil),           // 14: tube.meta.Bootstrap
+	(*Founder)(nil),             // 15: tube.meta.Founder
+	(*RegisterNode)(nil),        // 16: tube.meta.RegisterNode
+	(*RemoveNode)(nil),          // 17: tube.meta.RemoveNode
+	(*DrainNode)(nil),           // 18: tube.meta.DrainNode
+	(*Reassign)(nil),            // 19: tube.meta.Reassign
+	(*Move)(nil),                // 20: tube.meta.Move
+	(*CancelReassign)(nil),      // 21: tube.meta.CancelReassign
+	(*PartitionRef)(nil),        // 22: tube.meta.PartitionRef
+	(*PlacementDone)(nil),       // 23: tube.meta.PlacementDone
+	(*Members)(nil),             // 24: tube.meta.Members
+	(*UnsafeRecover)(nil),       // 25: tube.meta.UnsafeRecover
+	(*SetNodeState)(nil),        // 26: tube.meta.SetNodeState
+	(*SetNodeSick)(nil),         // 27: tube.meta.SetNodeSick
+	(*CreateTopic)(nil),         // 28: tube.meta.CreateTopic
+	(*DeleteTopic)(nil),         // 29: tube.meta.DeleteTopic
+	(*CreatePartitions)(nil),    // 30: tube.meta.CreatePartitions
+	(*AlterConfig)(nil),         // 31: tube.meta.AlterConfig
+	(*AllocateProducerIds)(nil), // 32: tube.meta.AllocateProducerIds
+	(*Nodes)(nil),               // 33: tube.meta.Nodes
+	(*KeyValue)(nil),            // 34: tube.meta.KeyValue
+	(*Node)(nil),                // 35: tube.meta.Node
+	(*Replica)(nil),             // 36: tube.meta.Replica
+	(*Placement)(nil),           // 37: tube.meta.Placement
+	(*Topic)(nil),               // 38: tube.meta.Topic
+	(*Event)(nil),               // 39: tube.meta.Event
+	(*Snapshot)(nil),            // 40: tube.meta.Snapshot
+	(*Replaced)(nil),            // 41: tube.meta.Replaced
 }
 var file_meta_proto_depIdxs = []int32{
-	13, // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
-	15, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
-	25, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
-	27, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
-	28, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
-	29, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
-	30, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
-	31, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
-	16, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
-	17, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
-	18, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
-	20, // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
-	22, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
-	24, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
-	12, // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
-	3,  // 15: tube.meta.Command.create_queue_group:type_name -> tube.meta.CreateQueueGroup
-	4,  // 16: tube.meta.Command.update_queue_group:type_name -> tube.meta.UpdateQueueGroup
-	5,  // 17: tube.meta.Command.delete_queue_group:type_name -> tube.meta.DeleteQueueGroup
-	7,  // 18: tube.meta.Command.pause_queue_group:type_name -> tube.meta.PauseQueueGroup
-	26, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
-	10, // 20: tube.meta.Command.alter_group_config:type_name -> tube.meta.AlterGroupConfig
-	6,  // 21: tube.meta.Command.note_queue_retention:type_name -> tube.meta.NoteQueueRetention
-	1,  // 22: tube.meta.Command.recover_masters:type_name -> tube.meta.RecoverMasters
-	2,  // 23: tube.meta.RecoverMasters.lost:type_name -> tube.meta.LostMaster
-	8,  // 24: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	8,  // 25: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
-	8,  // 26: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
-	33, // 27: tube.meta.AlterGroupConfig.set:type_name -> tube.meta.KeyValue
-	33, // 28: tube.meta.GroupConfig.settings:type_name -> tube.meta.KeyValue
-	23, // 29: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
-	14, // 30: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
-	34, // 31: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
-	19, // 32: tube.meta.Reassign.moves:type_name -> tube.meta.Move
-	21, // 33: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
-	23, // 34: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
-	32, // 35: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
-	33, // 36: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
-	32, // 37: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
-	33, // 38: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
-	35, // 39: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
-	35, // 40: tube.meta.Placement.target:type_name -> tube.meta.Replica
-	35, // 41: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
-	33, // 42: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
-	36, // 43: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
-	34, // 44: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
-	37, // 45: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
-	33, // 46: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
-	38, // 47: tube.meta.Snapshot.events:type_name -> tube.meta.Event
-	14, // 48: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
-	40, // 49: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
-	9,  // 50: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
-	11, // 51: tube.meta.Snapshot.group_configs:type_name -> tube.meta.GroupConfig
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	14, // 0: tube.meta.Command.bootstrap:type_name -> tube.meta.Bootstrap
+	16, // 1: tube.meta.Command.register_node:type_name -> tube.meta.RegisterNode
+	26, // 2: tube.meta.Command.set_node_state:type_name -> tube.meta.SetNodeState
+	28, // 3: tube.meta.Command.create_topic:type_name -> tube.meta.CreateTopic
+	29, // 4: tube.meta.Command.delete_topic:type_name -> tube.meta.DeleteTopic
+	30, // 5: tube.meta.Command.create_partitions:type_name -> tube.meta.CreatePartitions
+	31, // 6: tube.meta.Command.alter_config:type_name -> tube.meta.AlterConfig
+	32, // 7: tube.meta.Command.allocate_producer_ids:type_name -> tube.meta.AllocateProducerIds
+	17, // 8: tube.meta.Command.remove_node:type_name -> tube.meta.RemoveNode
+	18, // 9: tube.meta.Command.drain_node:type_name -> tube.meta.DrainNode
+	19, // 10: tube.meta.Command.reassign:type_name -> tube.meta.Reassign
+	21, // 11: tube.meta.Command.cancel_reassign:type_name -> tube.meta.CancelReassign
+	23, // 12: tube.meta.Command.placement_done:type_name -> tube.meta.PlacementDone
+	25, // 13: tube.meta.Command.unsafe_recover:type_name -> tube.meta.UnsafeRecover
+	13, // 14: tube.meta.Command.renew_replicas:type_name -> tube.meta.RenewReplicas
+	4,  // 15: tube.meta.Command.create_queue_group:type_name -> tube.meta.CreateQueueGroup
+	5,  // 16: tube.meta.Command.update_queue_group:type_name -> tube.meta.UpdateQueueGroup
+	6,  // 17: tube.meta.Command.delete_queue_group:type_name -> tube.meta.DeleteQueueGroup
+	8,  // 18: tube.meta.Command.pause_queue_group:type_name -> tube.meta.PauseQueueGroup
+	27, // 19: tube.meta.Command.set_node_sick:type_name -> tube.meta.SetNodeSick
+	11, // 20: tube.meta.Command.alter_group_config:type_name -> tube.meta.AlterGroupConfig
+	7,  // 21: tube.meta.Command.note_queue_retention:type_name -> tube.meta.NoteQueueRetention
+	2,  // 22: tube.meta.Command.recover_masters:type_name -> tube.meta.RecoverMasters
+	1,  // 23: tube.meta.Command.set_level:type_name -> tube.meta.SetLevel
+	3,  // 24: tube.meta.RecoverMasters.lost:type_name -> tube.meta.LostMaster
+	9,  // 25: tube.meta.CreateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	9,  // 26: tube.meta.UpdateQueueGroup.settings:type_name -> tube.meta.QueueSettings
+	9,  // 27: tube.meta.QueueGroup.settings:type_name -> tube.meta.QueueSettings
+	34, // 28: tube.meta.AlterGroupConfig.set:type_name -> tube.meta.KeyValue
+	34, // 29: tube.meta.GroupConfig.settings:type_name -> tube.meta.KeyValue
+	24, // 30: tube.meta.RenewReplicas.partitions:type_name -> tube.meta.Members
+	15, // 31: tube.meta.Bootstrap.founders:type_name -> tube.meta.Founder
+	35, // 32: tube.meta.RegisterNode.node:type_name -> tube.meta.Node
+	20, // 33: tube.meta.Reassign.moves:type_name -> tube.meta.Move
+	22, // 34: tube.meta.CancelReassign.partitions:type_name -> tube.meta.PartitionRef
+	24, // 35: tube.meta.PlacementDone.partitions:type_name -> tube.meta.Members
+	33, // 36: tube.meta.CreateTopic.partitions:type_name -> tube.meta.Nodes
+	34, // 37: tube.meta.CreateTopic.overrides:type_name -> tube.meta.KeyValue
+	33, // 38: tube.meta.CreatePartitions.partitions:type_name -> tube.meta.Nodes
+	34, // 39: tube.meta.AlterConfig.set:type_name -> tube.meta.KeyValue
+	36, // 40: tube.meta.Placement.replicas:type_name -> tube.meta.Replica
+	36, // 41: tube.meta.Placement.target:type_name -> tube.meta.Replica
+	36, // 42: tube.meta.Placement.leaving:type_name -> tube.meta.Replica
+	34, // 43: tube.meta.Topic.overrides:type_name -> tube.meta.KeyValue
+	37, // 44: tube.meta.Topic.partitions:type_name -> tube.meta.Placement
+	35, // 45: tube.meta.Snapshot.nodes:type_name -> tube.meta.Node
+	38, // 46: tube.meta.Snapshot.topics:type_name -> tube.meta.Topic
+	34, // 47: tube.meta.Snapshot.defaults:type_name -> tube.meta.KeyValue
+	39, // 48: tube.meta.Snapshot.events:type_name -> tube.meta.Event
+	15, // 49: tube.meta.Snapshot.founders:type_name -> tube.meta.Founder
+	41, // 50: tube.meta.Snapshot.replaced:type_name -> tube.meta.Replaced
+	10, // 51: tube.meta.Snapshot.queue_groups:type_name -> tube.meta.QueueGroup
+	12, // 52: tube.meta.Snapshot.group_configs:type_name -> tube.meta.GroupConfig
+	53, // [53:53] is the sub-list for method output_type
+	53, // [53:53] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_meta_proto_init() }
@@ -3538,6 +3622,7 @@ func file_meta_proto_init() {
 		(*Command_AlterGroupConfig)(nil),
 		(*Command_NoteQueueRetention)(nil),
 		(*Command_RecoverMasters)(nil),
+		(*Command_SetLevel)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3545,7 +3630,7 @@ func file_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_proto_rawDesc), len(file_meta_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

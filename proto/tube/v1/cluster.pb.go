@@ -136,8 +136,14 @@ type StatusResponse struct {
 	Problems []string `protobuf:"bytes,12,rep,name=problems,proto3" json:"problems,omitempty"`
 	// What is wrong with the cluster as this node sees it, the worst first.
 	ClusterProblems []string `protobuf:"bytes,13,rep,name=cluster_problems,json=clusterProblems,proto3" json:"cluster_problems,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The feature level that the cluster uses: what all its nodes know. Programs that
+	// do not know it are refused.
+	FeatureLevel uint32 `protobuf:"varint,14,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// The next one, which some nodes know already, and the nodes that do not; 0: none.
+	NextFeatureLevel uint32  `protobuf:"varint,15,opt,name=next_feature_level,json=nextFeatureLevel,proto3" json:"next_feature_level,omitempty"`
+	NodesBehind      []int32 `protobuf:"varint,16,rep,packed,name=nodes_behind,json=nodesBehind,proto3" json:"nodes_behind,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -261,6 +267,27 @@ func (x *StatusResponse) GetClusterProblems() []string {
 	return nil
 }
 
+func (x *StatusResponse) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetNextFeatureLevel() uint32 {
+	if x != nil {
+		return x.NextFeatureLevel
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetNodesBehind() []int32 {
+	if x != nil {
+		return x.NodesBehind
+	}
+	return nil
+}
+
 type ListNodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -366,7 +393,9 @@ type Node struct {
 	Since *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=since,proto3" json:"since,omitempty"`
 	// Why it leads only what nobody else can, for example as its disk is slow;
 	// empty: it is well.
-	Sick          string `protobuf:"bytes,16,opt,name=sick,proto3" json:"sick,omitempty"`
+	Sick string `protobuf:"bytes,16,opt,name=sick,proto3" json:"sick,omitempty"`
+	// The feature level that its program knows.
+	FeatureLevel  uint32 `protobuf:"varint,17,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -511,6 +540,13 @@ func (x *Node) GetSick() string {
 		return x.Sick
 	}
 	return ""
+}
+
+func (x *Node) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
 }
 
 type Event struct {
@@ -2654,7 +2690,7 @@ var File_tube_v1_cluster_proto protoreflect.FileDescriptor
 const file_tube_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x15tube/v1/cluster.proto\x12\atube.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0f\n" +
-	"\rStatusRequest\"\xf2\x03\n" +
+	"\rStatusRequest\"\xe8\x04\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -2672,10 +2708,13 @@ const file_tube_v1_cluster_proto_rawDesc = "" +
 	" \x01(\x05R\x19partitionsUnderReplicated\x12=\n" +
 	"\fnode_started\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vnodeStarted\x12\x1a\n" +
 	"\bproblems\x18\f \x03(\tR\bproblems\x12)\n" +
-	"\x10cluster_problems\x18\r \x03(\tR\x0fclusterProblems\"\x12\n" +
+	"\x10cluster_problems\x18\r \x03(\tR\x0fclusterProblems\x12#\n" +
+	"\rfeature_level\x18\x0e \x01(\rR\ffeatureLevel\x12,\n" +
+	"\x12next_feature_level\x18\x0f \x01(\rR\x10nextFeatureLevel\x12!\n" +
+	"\fnodes_behind\x18\x10 \x03(\x05R\vnodesBehind\"\x12\n" +
 	"\x10ListNodesRequest\"8\n" +
 	"\x11ListNodesResponse\x12#\n" +
-	"\x05nodes\x18\x01 \x03(\v2\r.tube.v1.NodeR\x05nodes\"\xcc\x03\n" +
+	"\x05nodes\x18\x01 \x03(\v2\r.tube.v1.NodeR\x05nodes\"\xf1\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x12\n" +
@@ -2695,7 +2734,8 @@ const file_tube_v1_cluster_proto_rawDesc = "" +
 	"\adrained\x18\r \x01(\bR\adrained\x12#\n" +
 	"\rreplicas_left\x18\x0e \x01(\x05R\freplicasLeft\x120\n" +
 	"\x05since\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
-	"\x04sick\x18\x10 \x01(\tR\x04sick\"\x8b\x01\n" +
+	"\x04sick\x18\x10 \x01(\tR\x04sick\x12#\n" +
+	"\rfeature_level\x18\x11 \x01(\rR\ffeatureLevel\"\x8b\x01\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +

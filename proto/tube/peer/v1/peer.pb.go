@@ -110,8 +110,10 @@ type GreetRequest struct {
 	Incarnation string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// How often the data folder was started and registered, this start included, and which
 	// start it is.
-	Starts        uint64 `protobuf:"varint,3,opt,name=starts,proto3" json:"starts,omitempty"`
-	Run           string `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`
+	Starts uint64 `protobuf:"varint,3,opt,name=starts,proto3" json:"starts,omitempty"`
+	Run    string `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`
+	// The feature level that its program knows.
+	Level         uint32 `protobuf:"varint,5,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -172,6 +174,13 @@ func (x *GreetRequest) GetRun() string {
 		return x.Run
 	}
 	return ""
+}
+
+func (x *GreetRequest) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
 }
 
 type GreetResponse struct {
@@ -1164,12 +1173,13 @@ const file_tube_peer_v1_peer_proto_rawDesc = "" +
 	"\x17tube/peer/v1/peer.proto\x12\ftube.peer.v1\"\x0f\n" +
 	"\rNewestRequest\"&\n" +
 	"\x0eNewestResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"n\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"\x84\x01\n" +
 	"\fGreetRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x16\n" +
 	"\x06starts\x18\x03 \x01(\x04R\x06starts\x12\x10\n" +
-	"\x03run\x18\x04 \x01(\tR\x03run\"\xad\x01\n" +
+	"\x03run\x18\x04 \x01(\tR\x03run\x12\x14\n" +
+	"\x05level\x18\x05 \x01(\rR\x05level\"\xad\x01\n" +
 	"\rGreetResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x1d\n" +
 	"\n" +

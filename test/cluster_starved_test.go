@@ -1,0 +1,119 @@
+package test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// starve gives a node the processor for a part of the time only, until the returned
+// function is called: what a quota, a crowded machine or a long garbage collection
+// does.
+func (n *node) starve(stopped, runs time.Duration) (feed func()) {
+	n.t.Helper()
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			n.pause()
+			select {
+			case <-time.After(stopped):
+			case <-done:
+			}
+			n.resume()
+			select {
+			case <-time.After(runs):
+			case <-done:
+				return
+			}
+		}
+	})
+	feed = sync.OnceFunc(func() { close(done); wg.Wait() })
+	n.t.Cleanup(feed)
+	return feed
+}
+
+// epochs are the leader epochs of a topic's partitions: each election makes one.
+func (c *cluster) epochs(topic string, partitions int) []int32 {
+	c.t.Helper()
+	var out []int32
+	eventually(c.t, 20*time.Second, func() error {
+		out = make([]int32, partitions)
+		for p := range out {
+			for _, id := range c.order {
+				d, err := c.metadata(id, topic)
+				if err != nil {
+					return err
+				}
+				if d.Partitions[int32(p)].Leader < 0 {
+					return fmt.Errorf("partition %d has no leader", p)
+				}
+				out[p] = max(out[p], d.Partitions[int32(p)].LeaderEpoch)
+			}
+		}
+		return nil
+	})
+	return out
+}
+
+// Nodes that get a third of the time, in slices shorter than an election waits, keep
+// their leaders: elections would make it worse. Writing goes on.
+func TestStarvedNodesDoNotChangeLeadersAllTheTime(t *testing.T) {
+	const partitions, rounds = 6, 20
+	c := newCluster(t, 3)
+	c.createTopic("t", partitions)
+	l := c.startLoad("t", partitions, lightLoad)
+	l.flowing(200)
+	before := c.epochs("t", partitions)
+	const stopped, runs = 300 * time.Millisecond, 150 * time.Millisecond
+	began := time.Now()
+	var feed []func()
+	for i, id := range c.order {
+		time.Sleep(time.Duration(i) * 100 * time.Millisecond) // not all at the same moments
+		feed = append(feed, c.node(id).starve(stopped, runs))
+	}
+	time.Sleep(rounds * (stopped + runs))
+	for _, f := range feed {
+		f()
+	}
+	starved := time.Since(began)
+	l.flowing(200)
+	after, elections := c.epochs("t", partitions), 0
+	for p := range after {
+		elections += int(after[p] - before[p])
+	}
+	t.Logf("%d elections of %d partitions in %v", elections, partitions, starved.Round(time.Second))
+	// None, on a machine that has nothing else to do. Flapping leaders would be elected
+	// in most of the rounds.
+	if elections > 2*partitions {
+		t.Errorf("%d elections of %d partitions in %d rounds: leaders flap", elections, partitions, rounds)
+	}
+	l.finish()
+}
+
+// A node that stands still for longer than an election waits, over and over, deposes
+// nobody when it wakes: leaders on other nodes stay as long as these are well.
+func TestANodeThatStopsOverAndOverDeposesNobody(t *testing.T) {
+	const partitions = 4
+	c := newCluster(t, 3)
+	c.createTopic("t", partitions)
+	// Node 3 is preferred for none, so that none moves to it meanwhile.
+	c.must(1, "topic", "reassign", "t", "--replicas", "0:1,2,3;1:2,1,3;2:1,2,3;3:2,1,3", "--wait")
+	for p := range partitions {
+		c.must(1, "cluster", "transfer-leader", fmt.Sprintf("t/%d", p), fmt.Sprint(1+p%2))
+	}
+	l := c.startLoad("t", partitions, lightLoad)
+	l.flowing(200)
+	before := c.epochs("t", partitions)
+	feed := c.node(3).starve(2*time.Second, 500*time.Millisecond)
+	time.Sleep(15 * time.Second)
+	feed()
+	l.flowing(200)
+	for p, epoch := range c.epochs("t", partitions) {
+		if epoch != before[p] {
+			t.Errorf("partition %d has leader epoch %d, before node 3 stopped now and then it had %d", p, epoch, before[p])
+		}
+	}
+	l.finish()
+}
