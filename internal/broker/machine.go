@@ -199,7 +199,7 @@ func (m *machine) Led(s replica.Status) {
 //
 //	u8 version, u64 start, u64 end, u64 now ms, epochs, producers (big endian), the
 //	queues' state to the end
-func (m *machine) Save() []byte {
+func (m *machine) Save() ([]byte, error) {
 	m.mu.Lock() // the queues' state is put into its smallest form
 	defer m.mu.Unlock()
 	be := binary.BigEndian
@@ -209,7 +209,7 @@ func (m *machine) Save() []byte {
 	b = be.AppendUint64(b, uint64(m.nowMillis))
 	b = m.epochs.append(b)
 	b = m.producers.append(b)
-	return m.queues.Append(b)
+	return m.queues.Append(b), nil
 }
 
 // Restore implements replica.Machine; the batches are in the log already.
