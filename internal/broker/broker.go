@@ -33,6 +33,7 @@ type Config struct {
 	FlushBytes        int64         // of one partition in memory before it is written to its segment: 4 MiB
 	TailBudgetBytes   int64         // of all partitions in memory: 128 MiB
 	ReserveBytes      int64         // free disk below which produce is refused: 512 MiB
+	DelayedBytes      int64         // of the index of delayed messages in memory, all partitions; beyond it goes to disk: 256 MiB
 	RetentionInterval time.Duration // between looks at retention: 30 s
 	SweepInterval     time.Duration // between removals of dropped segments: 5 s
 	ProducerExpiry    time.Duration // after which a quiet producer is forgotten: 24 h
@@ -65,6 +66,7 @@ func (c *Config) setDefaults() {
 	set(&c.FlushBytes, 4<<20)
 	set(&c.TailBudgetBytes, 128<<20)
 	set(&c.ReserveBytes, 512<<20)
+	set(&c.DelayedBytes, 256<<20)
 	set((*int64)(&c.RetentionInterval), int64(30*time.Second))
 	set((*int64)(&c.SweepInterval), int64(5*time.Second))
 	set((*int64)(&c.ProducerExpiry), int64(24*time.Hour))
@@ -110,6 +112,7 @@ type Broker struct {
 	room      atomic.Int64 // bytes that may be admitted before the disk must be looked at
 	metrics   counters
 	queues    *queues
+	delays    *delayPool
 	retention retentionClock // the clock that retention goes by
 
 	mu         sync.RWMutex
@@ -138,8 +141,12 @@ func New(cfg Config) (*Broker, error) {
 	if err := cfg.FS.SyncDir(path.Dir(cfg.Dir)); err != nil {
 		return nil, fmt.Errorf("broker: sync %s: %w", path.Dir(cfg.Dir), err)
 	}
+	delays, err := newDelayPool(&cfg)
+	if err != nil {
+		return nil, err
+	}
 	b := &Broker{
-		cfg: cfg, clock: cfg.Clock, limits: cfg.Limits,
+		cfg: cfg, delays: delays, clock: cfg.Clock, limits: cfg.Limits,
 		flusher:    newFlusher(cfg.FlushBytes, cfg.TailBudgetBytes),
 		files:      commitlog.NewOpenFiles(maxOpenFiles, maxIndexBytes),
 		partitions: map[record.TopicPartition]*Partition{}, groups: map[record.Group]*Partition{},
@@ -155,6 +162,7 @@ func New(cfg Config) (*Broker, error) {
 	b.done.Go(func() { b.sweepLoop(ctx) })
 	b.done.Go(func() { b.watchDisk(ctx) })
 	b.done.Go(func() { b.intentsLoop(ctx) })
+	b.done.Go(func() { b.watchDelays(ctx) })
 	return b, nil
 }
 
@@ -164,6 +172,7 @@ func (b *Broker) Stop() {
 	b.flusher.stop()
 	b.queues.stop()
 	b.done.Wait()
+	b.delays.end()
 }
 
 // Partition finds a hosted partition.
@@ -253,7 +262,8 @@ func (b *Broker) open(t *meta.Topic, id record.TopicPartition) (*Partition, erro
 	spec.Peers = *p.peers.Load()
 	p.config.Store(&t.Config)
 	p.queue = newQueueLog(p)
-	m := &machine{p: p, producers: newProducers(b.cfg.MaxProducers, b.cfg.ProducerExpiry.Milliseconds()), queues: queue.NewState()}
+	m := &machine{p: p, producers: newProducers(b.cfg.MaxProducers, b.cfg.ProducerExpiry.Milliseconds()), queues: queue.NewState(), swap: delaySwap{b.delays, p}}
+	m.queues.SwapTo(m.swap)
 	p.machine, spec.Machine = m, m
 	if b.cfg.Copier != nil {
 		spec.Fetch = p.fetch

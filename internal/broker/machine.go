@@ -33,6 +33,7 @@ type machine struct {
 	// queues is the delivery state of the topic's queue groups in this partition.
 	// Guarded by mu, as leaders' desks look into it.
 	queues *queue.State
+	swap   queue.Swap // of queues; nil: none
 	// fired and lost are for Applied.
 	fired []record.Offset
 	lost  []queue.Lost
@@ -64,6 +65,14 @@ func (m *machine) Apply(e replica.Entry) any {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.nowMillis = max(m.nowMillis, now)
+	r := m.apply(e, kind)
+	if err := m.queues.Err(); err != nil && r.fatal == nil {
+		r.fatal = err
+	}
+	return r
+}
+
+func (m *machine) apply(e replica.Entry, kind commandKind) produced {
 	// Published here, not in Applied: who is answered may read what was
 	// acknowledged at once.
 	switch kind {
@@ -195,11 +204,11 @@ func (m *machine) Led(s replica.Status) {
 	m.p.led(s)
 }
 
-// Save implements replica.Machine.
+// Save implements replica.Machine. Error: the index of delayed messages is lost.
 //
 //	u8 version, u64 start, u64 end, u64 now ms, epochs, producers (big endian), the
 //	queues' state to the end
-func (m *machine) Save() []byte {
+func (m *machine) Save() ([]byte, error) {
 	m.mu.Lock() // the queues' state is put into its smallest form
 	defer m.mu.Unlock()
 	be := binary.BigEndian
@@ -209,7 +218,8 @@ func (m *machine) Save() []byte {
 	b = be.AppendUint64(b, uint64(m.nowMillis))
 	b = m.epochs.append(b)
 	b = m.producers.append(b)
-	return m.queues.Append(b)
+	b = m.queues.Append(b)
+	return b, m.queues.Err()
 }
 
 // Restore implements replica.Machine; the batches are in the log already.
@@ -241,11 +251,13 @@ func (m *machine) restore(b []byte) error {
 	if r.err == nil && (m.start < 0 || m.end < m.start) {
 		r.fail("log from %d to %d", m.start, m.end)
 	}
+	m.queues.Release()
 	if r.err != nil || version < 2 {
 		m.queues = queue.NewState()
+		m.queues.SwapTo(m.swap)
 		return r.err
 	}
-	q, err := queue.Restore(r.b)
+	q, err := queue.Restore(r.b, m.swap)
 	if err != nil {
 		return fmt.Errorf("partition state: %w", err)
 	}
@@ -258,4 +270,9 @@ func (m *machine) restore(b []byte) error {
 func (m *machine) Settle() error { return m.p.settle() }
 
 // Close implements replica.Machine.
-func (m *machine) Close() { m.p.closed() }
+func (m *machine) Close() {
+	m.mu.Lock()
+	m.queues.Release()
+	m.mu.Unlock()
+	m.p.closed()
+}

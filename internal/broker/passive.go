@@ -22,6 +22,10 @@ func (b *Broker) Flush() {
 // LookAtDisk does what a broker does every second: see whether there is room.
 func (b *Broker) LookAtDisk() { b.lookAtDisk() }
 
+// LookAtDelays does what a broker does every second: see what of the index of delayed
+// messages shall be in memory.
+func (b *Broker) LookAtDelays() { b.lookAtDelays() }
+
 func (b *Broker) inOrder() []*Partition {
 	all := b.all()
 	slices.SortFunc(all, func(x, y *Partition) int { return cmp.Compare(x.groupID, y.groupID) })

@@ -483,10 +483,10 @@ func TestManyReceiversGetEverythingOnce(t *testing.T) {
 // A state of version 1, without queues, is read.
 func TestStateOfVersionOneIsRead(t *testing.T) {
 	m := &machine{queues: queue.NewState(), producers: newProducers(10, 1000), end: 9, start: 3}
-	b := m.Save()
+	b := saved(t, m)
 	old := slices.Clone(b[:len(b)-len(queue.NewState().Append(nil))])
 	old[0] = 1
-	n := &machine{producers: newProducers(10, 1000)}
+	n := &machine{queues: queue.NewState(), producers: newProducers(10, 1000)}
 	if err := n.restore(old); err != nil || n.end != 9 || n.start != 3 || n.queues == nil {
 		t.Fatalf("%+v, %v", n, err)
 	}

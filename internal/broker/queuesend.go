@@ -78,7 +78,7 @@ func (s *sending) prepare(list []queue.Outgoing) {
 	s.hash = make([]queue.MessageHash, len(list))
 	first := map[queue.MessageHash]int{}
 	topic := time.Duration(s.p.queue.window.Load()) * time.Millisecond
-	full := false
+	full, refused := false, s.p.broker.delays.refusal()
 	for i := range list {
 		m := &list[i]
 		s.sent[i] = queue.Sent{Partition: s.p.id.Partition, Offset: -1, ID: m.ID}
@@ -96,6 +96,10 @@ func (s *sending) prepare(list []queue.Outgoing) {
 			continue
 		case due > s.clock && full:
 			s.sent[i].Err = fmt.Errorf("%w: %d wait in partition %d", queue.ErrTooManyDelayed, queue.MaxDelayed, s.p.id.Partition)
+			continue
+		}
+		if due > s.clock && refused != nil {
+			s.sent[i].Err = refused
 			continue
 		}
 		if id, window := m.DedupeID(topic); id != "" {

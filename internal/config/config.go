@@ -56,15 +56,16 @@ type Config struct {
 	GroupMaxMembers        int
 	OffsetsRetention       time.Duration
 
-	WALFileBytes      int64
-	CheckpointBytes   int64
-	TailMemoryBytes   int64
-	DiskReserveBytes  int64
-	RetentionInterval time.Duration
-	DiskSlowAfter     time.Duration // 0: a slow disk is not looked for
-	DiskHungAfter     time.Duration // 0: a hung disk is not looked for
-	ProducerExpiry    time.Duration
-	MaxProducers      int
+	WALFileBytes       int64
+	CheckpointBytes    int64
+	TailMemoryBytes    int64
+	DelayedMemoryBytes int64
+	DiskReserveBytes   int64
+	RetentionInterval  time.Duration
+	DiskSlowAfter      time.Duration // 0: a slow disk is not looked for
+	DiskHungAfter      time.Duration // 0: a hung disk is not looked for
+	ProducerExpiry     time.Duration
+	MaxProducers       int
 
 	MaxConnections           int
 	MaxConnectionsPerAddress int // 0: no limit of its own

@@ -108,7 +108,7 @@ func (m *metaMachine) replaced(node record.NodeID, incarnation string) bool {
 }
 
 // Save implements replica.Machine.
-func (m *metaMachine) Save() []byte { return m.machine.Snapshot() }
+func (m *metaMachine) Save() ([]byte, error) { return m.machine.Snapshot(), nil }
 
 // Settle implements replica.Machine: a checkpoint may cover the deletion of a
 // topic only once its data is gone here, as a restart would not see it again.
@@ -206,7 +206,7 @@ func (m shardMachine) Led(s replica.Status) {
 }
 
 // Save implements replica.Machine.
-func (m shardMachine) Save() []byte { return m.shard.Snapshot() }
+func (m shardMachine) Save() ([]byte, error) { return m.shard.Snapshot(), nil }
 
 // Restore implements replica.Machine.
 func (m shardMachine) Restore(b []byte) error { return m.shard.Restore(b) }

@@ -211,7 +211,7 @@ func (n *Node) openData() error {
 	}
 	n.broker, err = broker.New(broker.Config{
 		Node: n.id().Node, FS: n.fs, Dir: path.Join(dir, "data"), Host: host, Copier: copier{n}, Asker: n.ends, Logger: n.logger,
-		TailBudgetBytes: n.cfg.TailMemoryBytes, ReserveBytes: n.cfg.DiskReserveBytes, RetentionInterval: n.cfg.RetentionInterval,
+		TailBudgetBytes: n.cfg.TailMemoryBytes, ReserveBytes: n.cfg.DiskReserveBytes, DelayedBytes: n.cfg.DelayedMemoryBytes, RetentionInterval: n.cfg.RetentionInterval,
 		ProducerExpiry: n.cfg.ProducerExpiry, MaxProducers: n.cfg.MaxProducers, OnFail: n.fail, OnLead: n.partitionLed,
 		Queues: n.queueHooks(),
 	})

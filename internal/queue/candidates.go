@@ -31,8 +31,9 @@ func (s *State) Candidate(id GroupID, member string, o, end record.Offset) (_ Ca
 }
 
 // Fresh appends candidates from an offset on to a list, at most max, looking at no
-// more than 16 times as many messages. next is where to go on.
-func (s *State) Fresh(list []Candidate, id GroupID, member string, from, end record.Offset, max int) (_ []Candidate, next record.Offset) {
+// more than 16 times as many messages. next is where to go on. If it is lost which
+// messages wait there are none.
+func (s *State) Fresh(list []Candidate, id GroupID, member string, from, end record.Offset, max int) (fresh []Candidate, next record.Offset) {
 	c := s.cursor(id, member)
 	if c == nil {
 		return list, from
@@ -43,6 +44,12 @@ func (s *State) Fresh(list []Candidate, id GroupID, member string, from, end rec
 	}
 	end = min(end, c.floor+MaxSpan)
 	plain := c.done.empty() && c.failures == nil && c.suspects.empty()
+	given := len(list)
+	defer func() {
+		if s.Err() != nil {
+			fresh, next = list[:given], end
+		}
+	}()
 	walk := s.delays.walk(o)
 	waits, more := walk.next()
 	for looked := 0; o < end && len(list) < max && looked < 16*max; looked++ {

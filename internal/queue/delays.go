@@ -35,6 +35,7 @@ type delays struct {
 	blocks []*delayBlock // by offset. Invariant: each has a message that waits.
 	byDue  blockHeap     // the same blocks
 	live   int           // messages that wait
+	swapping
 }
 
 // delayBlock is some messages whose offsets are close together.
@@ -42,17 +43,21 @@ type delayBlock struct {
 	first record.Offset
 	// earliest is before or at the first due time.
 	earliest int64
-	live     int
-	place    int // in the heap
 	// entries: the offset less first in the upper 16 bits, when it is due (ms) in the
 	// lower 48, 0 there for a message that waits no more. So they are in the order of
-	// offsets, and as wide as a year's milliseconds want it.
+	// offsets, and as wide as a year's milliseconds want it. Nil: they are in the swap.
 	entries []uint64
+	place   int32 // in the heap
+	// slot is where the swap has a copy of the entries, and sum its CRC32C; 0: it has none.
+	slot Slot
+	sum  uint32
+	// count entries, the last of them at first + span; live of them wait.
+	live, count, span uint16
 }
 
 const (
 	// blockEntries is how many a block has at most. All of them are looked at when one
-	// is due; a block takes some 100 bytes besides.
+	// is due; a block takes some 90 bytes besides, wherever they are.
 	blockEntries = 256
 	blockSpan    = 1 << 16 // of offsets
 	dueBits      = 48
@@ -60,40 +65,44 @@ const (
 	maxDue = 1<<dueBits - 1
 )
 
-func (b *delayBlock) at(i int) Delayed {
-	e := b.entries[i]
-	return Delayed{b.first + record.Offset(e>>dueBits), int64(e & maxDue)}
+// at is what an entry of the block says.
+func (b *delayBlock) at(entry uint64) Delayed {
+	return Delayed{b.first + record.Offset(entry>>dueBits), int64(entry & maxDue)}
 }
 
-func (b *delayBlock) end() record.Offset { return b.at(len(b.entries)-1).Offset + 1 }
+func (b *delayBlock) end() record.Offset { return b.first + record.Offset(b.span) + 1 }
 
-// find is the place of the first entry ≥ o.
-func (b *delayBlock) find(o record.Offset) int {
+// find is the place of the first of the block's entries ≥ o.
+func (b *delayBlock) find(entries []uint64, o record.Offset) int {
 	if o <= b.first {
 		return 0
 	}
-	if o-b.first >= blockSpan {
-		return len(b.entries)
+	if o >= b.end() {
+		return len(entries)
 	}
-	i, _ := slices.BinarySearch(b.entries, uint64(o-b.first)<<dueBits)
+	i, _ := slices.BinarySearch(entries, uint64(o-b.first)<<dueBits)
 	return i
 }
 
-// add puts a message behind all others, if there is room.
-func (b *delayBlock) add(e Delayed) bool {
-	if len(b.entries) == blockEntries || e.Offset-b.first >= blockSpan {
-		return false
-	}
-	b.entries = append(b.entries, uint64(e.Offset-b.first)<<dueBits|uint64(e.DueMillis))
-	b.live++
-	b.earliest = min(b.earliest, e.DueMillis)
-	return true
+// room says whether a message can be put behind the others of a block.
+func (b *delayBlock) room(o record.Offset) bool {
+	return b.count < blockEntries && o-b.first < blockSpan
 }
 
-// remove takes an entry out.
-func (b *delayBlock) remove(i int) {
+// put puts a message behind the others of a block, which is in memory.
+func (d *delays) put(b *delayBlock, e Delayed) {
+	d.hold(b, append(b.entries, uint64(e.Offset-b.first)<<dueBits|uint64(e.DueMillis)))
+	b.count++
+	b.live++
+	b.span = uint16(e.Offset - b.first)
+	b.earliest = min(b.earliest, e.DueMillis)
+}
+
+// take takes an entry out of a block that is in memory and has no copy.
+func (d *delays) take(b *delayBlock, i int) {
 	b.entries[i] &^= maxDue
 	b.live--
+	d.live--
 }
 
 // blockHeap has the block on top that has something due first.
@@ -103,11 +112,11 @@ func (h blockHeap) Len() int           { return len(h) }
 func (h blockHeap) Less(i, j int) bool { return h[i].earliest < h[j].earliest }
 func (h blockHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
+	h[i].place, h[j].place = int32(i), int32(j)
 }
 func (h *blockHeap) Push(x any) {
 	b := x.(*delayBlock)
-	b.place = len(*h)
+	b.place = int32(len(*h))
 	*h = append(*h, b)
 }
 func (h *blockHeap) Pop() any {
@@ -130,26 +139,29 @@ func (d *delays) block(o record.Offset) int {
 }
 
 // find is where a message that waits is.
-func (d *delays) find(o record.Offset) (block, entry int, ok bool) {
+func (d *delays) find(o record.Offset) (block, entry int, dueMillis int64) {
 	block = d.block(o)
-	if block == len(d.blocks) {
-		return 0, 0, false
+	if block == len(d.blocks) || o < d.blocks[block].first {
+		return 0, 0, 0
 	}
 	b := d.blocks[block]
-	entry = b.find(o)
-	if entry == len(b.entries) {
-		return 0, 0, false
+	entries := d.peek(b)
+	if entry = b.find(entries, o); entry == len(entries) {
+		return 0, 0, 0
 	}
-	e := b.at(entry)
-	return block, entry, e.Offset == o && e.DueMillis != 0
+	if e := b.at(entries[entry]); e.Offset == o {
+		return block, entry, e.DueMillis
+	}
+	return 0, 0, 0
 }
 
-// due is when a message is due; 0: it is not waiting.
+// due is when a message is due; 0: it is not waiting. If that is lost, it waits.
 func (d *delays) due(o record.Offset) int64 {
-	if i, k, ok := d.find(o); ok {
-		return d.blocks[i].at(k).DueMillis
+	_, _, due := d.find(o)
+	if d.lost != nil {
+		return maxDue
 	}
-	return 0
+	return due
 }
 
 // add takes a message whose offset is larger than all before.
@@ -163,32 +175,40 @@ func (d *delays) add(o record.Offset, dueMillis int64) {
 		if o < last.end() {
 			return
 		}
-		before := last.earliest
-		if last.add(e) {
+		if last.room(o) && d.change(last) {
+			before := last.earliest
+			d.put(last, e)
 			d.live++
 			if last.earliest != before {
-				heap.Fix(&d.byDue, last.place)
+				heap.Fix(&d.byDue, int(last.place))
 			}
 			return
 		}
 	}
 	b := &delayBlock{first: o, earliest: e.DueMillis}
-	b.add(e)
+	d.put(b, e)
 	d.blocks = append(d.blocks, b)
 	heap.Push(&d.byDue, b)
 	d.live++
+	if n := len(d.blocks); n > 1 && d.blocks[n-2].entries != nil {
+		d.mayGo(d.blocks[n-2])
+	}
+	d.relieve()
 }
 
 // move gives a waiting message another time; ≤ 0 takes it out. It reports whether it waits.
 func (d *delays) move(o record.Offset, dueMillis int64) bool {
-	i, k, ok := d.find(o)
-	if !ok {
+	i, k, at := d.find(o)
+	if at == 0 {
 		return false
 	}
 	b := d.blocks[i]
+	if !d.change(b) {
+		return false
+	}
+	defer d.relieve()
 	if dueMillis <= 0 {
-		b.remove(k)
-		d.live--
+		d.take(b, k)
 		d.shrink(i)
 		return true
 	}
@@ -196,7 +216,7 @@ func (d *delays) move(o record.Offset, dueMillis int64) bool {
 	b.entries[k] = b.entries[k]&^maxDue | uint64(due)
 	if due < b.earliest {
 		b.earliest = due
-		heap.Fix(&d.byDue, b.place)
+		heap.Fix(&d.byDue, int(b.place))
 	}
 	return true
 }
@@ -206,22 +226,14 @@ func (d *delays) fire(nowMillis int64) []record.Offset {
 	var due []Delayed
 	for len(d.byDue) > 0 && d.byDue[0].earliest <= nowMillis {
 		b := d.byDue[0]
-		earliest := int64(maxDue)
-		for i, e := range b.entries {
-			switch at := int64(e & maxDue); {
-			case at > nowMillis:
-				earliest = min(earliest, at)
-			case at > 0:
-				due = append(due, b.at(i))
-				b.remove(i)
-				d.live--
-			}
+		if due = d.fireBlock(b, nowMillis, due); d.lost != nil {
+			return nil
 		}
-		b.earliest = earliest
 		if b.live > 0 {
-			heap.Fix(&d.byDue, b.place)
+			heap.Fix(&d.byDue, int(b.place))
 		}
 		d.shrink(d.place(b))
+		d.relieve()
 	}
 	if due == nil {
 		return nil
@@ -232,6 +244,31 @@ func (d *delays) fire(nowMillis int64) []record.Offset {
 		fired[i] = e.Offset
 	}
 	return fired
+}
+
+// fireBlock takes out what is due of one block. Of one that is not in memory nothing is
+// written: what is before its earliest has been fired.
+func (d *delays) fireBlock(b *delayBlock, nowMillis int64, due []Delayed) []Delayed {
+	entries := d.peek(b)
+	before, earliest := len(due), int64(maxDue)
+	for i, e := range entries {
+		switch at := int64(e & maxDue); {
+		case at > nowMillis:
+			earliest = min(earliest, at)
+		case at > 0:
+			due = append(due, b.at(e))
+			entries[i] &^= maxDue
+		}
+	}
+	fired := len(due) - before
+	b.live -= uint16(fired)
+	d.live -= fired
+	if b.entries == nil {
+		d.outside -= fired
+		d.peekedFrom = earliest
+	}
+	b.earliest = earliest
+	return due
 }
 
 // place is where a block is.
@@ -248,7 +285,7 @@ func (d *delays) shrink(i int) {
 		d.drop(i)
 		return
 	}
-	if 2*b.live > len(b.entries) {
+	if 2*b.live > b.count {
 		return
 	}
 	from, to, n := i, i+1, b.live
@@ -264,25 +301,49 @@ func (d *delays) shrink(i int) {
 }
 
 // rewrite makes one block of those from a place to another: of the n messages that wait.
-func (d *delays) rewrite(from, to, n int) {
+func (d *delays) rewrite(from, to int, n uint16) {
 	into := d.blocks[from]
-	made := delayBlock{first: into.first, earliest: maxDue, place: into.place, entries: make([]uint64, 0, n)}
+	made := &delayBlock{first: into.first, earliest: maxDue}
+	entries := make([]uint64, 0, n)
 	for _, b := range d.blocks[from:to] {
-		for k := range b.entries {
-			if e := b.at(k); e.DueMillis != 0 {
-				made.add(e)
+		for _, x := range d.peek(b) {
+			if e := b.at(x); e.DueMillis != 0 {
+				entries = append(entries, uint64(e.Offset-made.first)<<dueBits|uint64(e.DueMillis))
+				made.earliest, made.span = min(made.earliest, e.DueMillis), uint16(e.Offset-made.first)
 			}
 		}
 	}
-	*into = made
-	heap.Fix(&d.byDue, into.place)
+	if d.lost != nil {
+		return
+	}
+	made.count, made.live, made.place = n, n, into.place
+	for _, b := range d.blocks[from:to] {
+		d.letGo(b)
+	}
+	d.hold(made, entries)
+	d.blocks[from], d.byDue[made.place] = made, made
+	heap.Fix(&d.byDue, int(made.place))
 	for i := to - 1; i > from; i-- {
 		d.drop(i)
 	}
+	if from < len(d.blocks)-1 {
+		d.mayGo(made)
+	}
+}
+
+// letGo gives up what a block has in memory and in the swap.
+func (d *delays) letGo(b *delayBlock) {
+	if b.entries == nil {
+		d.outside -= int(b.live)
+	}
+	d.forget(b)
+	d.hold(b, nil)
+	b.live = 0
 }
 
 func (d *delays) drop(i int) {
-	heap.Remove(&d.byDue, d.blocks[i].place)
+	heap.Remove(&d.byDue, int(d.blocks[i].place))
+	d.letGo(d.blocks[i])
 	d.blocks = slices.Delete(d.blocks, i, i+1)
 	if cap(d.blocks) > 4*len(d.blocks)+64 {
 		d.blocks, d.byDue = slices.Clip(slices.Clone(d.blocks)), slices.Clip(slices.Clone(d.byDue))
@@ -304,21 +365,22 @@ func (d *delays) removeBelow(o record.Offset) (n int64) {
 	whole := 0
 	for whole < len(d.blocks) && d.blocks[whole].end() <= o {
 		b := d.blocks[whole]
-		d.live -= b.live
-		heap.Remove(&d.byDue, b.place)
+		d.live -= int(b.live)
+		heap.Remove(&d.byDue, int(b.place))
+		d.letGo(b)
 		whole++
 	}
 	d.blocks = slices.Delete(d.blocks, 0, whole)
-	if len(d.blocks) > 0 && d.blocks[0].first < o {
+	if len(d.blocks) > 0 && d.blocks[0].first < o && d.change(d.blocks[0]) {
 		b := d.blocks[0]
-		for i := range b.find(o) {
-			if b.at(i).DueMillis != 0 {
-				b.remove(i)
-				d.live--
+		for i := range b.find(b.entries, o) {
+			if b.entries[i]&maxDue != 0 {
+				d.take(b, i)
 			}
 		}
 		d.shrink(0)
 	}
+	d.relieve()
 	return int64(before - d.live)
 }
 
@@ -326,7 +388,8 @@ func (d *delays) removeBelow(o record.Offset) (n int64) {
 func (d *delays) walk(from record.Offset) delayWalk {
 	w := delayWalk{d: d, block: d.block(from)}
 	if w.block < len(d.blocks) {
-		w.entry = d.blocks[w.block].find(from)
+		b := d.blocks[w.block]
+		w.entry = b.find(d.peek(b), from)
 	}
 	return w
 }
@@ -337,12 +400,12 @@ type delayWalk struct {
 	block, entry int
 }
 
-// next is the next message; false: there is none.
+// next is the next message; false: there is none, or it is lost.
 func (w *delayWalk) next() (Delayed, bool) {
 	for w.block < len(w.d.blocks) {
 		b := w.d.blocks[w.block]
-		for w.entry < len(b.entries) {
-			e := b.at(w.entry)
+		for entries := w.d.peek(b); w.entry < len(entries); {
+			e := b.at(entries[w.entry])
 			w.entry++
 			if e.DueMillis != 0 {
 				return e, true
@@ -381,9 +444,11 @@ func (d *delays) from(o record.Offset) (n int64) {
 	}
 	if i < len(d.blocks) {
 		b := d.blocks[i]
-		for k := range b.find(o) {
-			if b.at(k).DueMillis != 0 {
-				n--
+		if entries := d.peek(b); o > b.first {
+			for _, e := range entries[:b.find(entries, o)] {
+				if e&maxDue != 0 {
+					n--
+				}
 			}
 		}
 	}
@@ -397,11 +462,11 @@ func (d *delays) append(b []byte) []byte {
 	b = appendUint(b, uint64(d.live))
 	last := Delayed{}
 	for _, block := range d.blocks {
-		for _, x := range block.entries {
-			if x&maxDue == 0 {
+		for _, x := range d.peek(block) {
+			e := block.at(x)
+			if e.DueMillis == 0 {
 				continue
 			}
-			e := Delayed{block.first + record.Offset(x>>dueBits), int64(x & maxDue)}
 			b = appendUint(b, uint64(e.Offset-last.Offset))
 			b = appendInt(b, e.DueMillis-last.DueMillis)
 			last = e
@@ -411,7 +476,7 @@ func (d *delays) append(b []byte) []byte {
 }
 
 func (d *delays) restore(r *reader) {
-	*d = delays{}
+	d.release()
 	last := Delayed{Offset: -1}
 	for i := range r.count(2) {
 		e := Delayed{r.offset(), r.int()}

@@ -46,10 +46,27 @@ func (m waitingModel) fire(now int64) []record.Offset {
 }
 
 // The index of delayed messages does what a map does, keeps its blocks filled, and is
-// written the same whatever its history.
+// written the same whatever its history; in memory or, with a small budget, mostly not.
 func TestDelaysAreAMap(t *testing.T) {
+	t.Run("in memory", func(t *testing.T) { testDelaysAreAMap(t, nil) })
+	t.Run("swapped", func(t *testing.T) {
+		outside := 0
+		testDelaysAreAMap(t, &outside)
+		if outside == 0 {
+			t.Error("nothing was ever out of memory")
+		}
+	})
+}
+
+func testDelaysAreAMap(t *testing.T, outside *int) {
 	rapid.Check(t, func(rt *rapid.T) {
-		var d delays
+		s := NewState()
+		d := &s.delays
+		var swap *memorySwap
+		if outside != nil {
+			swap = newMemorySwap(rapid.SampledFrom([]int{0, 4 * SwapBlockBytes}).Draw(rt, "budget"))
+			s.SwapTo(swap)
+		}
 		model := waitingModel{}
 		end := record.Offset(rapid.SampledFrom([]int64{0, 1<<16 - 100, 1 << 40}).Draw(rt, "begin"))
 		now := int64(1000)
@@ -112,12 +129,38 @@ func TestDelaysAreAMap(t *testing.T) {
 					rt.Fatalf("%d removed below %d, want %d", got, o, n)
 				}
 			},
+			"swap": func(rt *rapid.T) {
+				if swap == nil {
+					return
+				}
+				switch rapid.IntRange(0, 3).Draw(rt, "what") {
+				case 0:
+					swap.full = !swap.full
+				case 1:
+					s.PutOut(rapid.IntRange(1, 20).Draw(rt, "blocks"), now+rapid.Int64Range(0, 2000).Draw(rt, "due"))
+				default:
+					bringBack(rt, s, now+rapid.Int64Range(1, 1<<31).Draw(rt, "due"), func() {
+						if o := some.Draw(rt, "o"); d.move(o, now+5) {
+							model[o] = now + 5
+						}
+					})
+				}
+			},
 			"": func(rt *rapid.T) {
+				if swap != nil {
+					swap.check(rt, d)
+					*outside += d.outside
+				}
 				from, most := some.Draw(rt, "from"), rapid.SampledFrom([]int{1, 300, 1 << 30}).Draw(rt, "max")
-				checkDelays(rt, &d, model, from, most)
+				checkDelays(rt, d, model, from, most)
 			},
 		})
-		checkWritten(rt, &d, model)
+		checkWritten(rt, d, model)
+		if swap != nil {
+			if s.Release(); swap.held != 0 || len(swap.slots) > 0 {
+				rt.Fatalf("%d bytes and %d slots are kept of nothing", swap.held, len(swap.slots))
+			}
+		}
 	})
 }
 
@@ -148,9 +191,9 @@ func checkDelays(rt *rapid.T, d *delays, model waitingModel, from record.Offset,
 	}
 	slots := 0
 	for i, b := range d.blocks {
-		slots += len(b.entries)
-		if b.live == 0 || 2*b.live < len(b.entries) || d.byDue[b.place] != b || i > 0 && b.first < d.blocks[i-1].end() {
-			rt.Fatalf("block %d of %d: %d of %d wait", i, len(d.blocks), b.live, len(b.entries))
+		slots += int(b.count)
+		if b.live == 0 || 2*b.live < b.count || d.byDue[b.place] != b || i > 0 && b.first < d.blocks[i-1].end() {
+			rt.Fatalf("block %d of %d: %d of %d wait", i, len(d.blocks), b.live, b.count)
 		}
 	}
 	if slots > 2*d.live {

@@ -495,7 +495,7 @@ func (w *world) advance(by int64) {
 
 func (w *world) restart() {
 	b := w.state.Append(nil)
-	s, err := Restore(b)
+	s, err := Restore(b, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

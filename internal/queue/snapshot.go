@@ -11,7 +11,8 @@ import (
 
 const stateVersion = 2
 
-// Append writes the state: the same one gives the same bytes.
+// Append writes the state: the same one gives the same bytes. They are good for nothing
+// if Err says so.
 //
 //	u8 version, clock ms, start, generations, delays, cancelled, ids,
 //	groups in order: id, cursors by name: name, generation, seen ms, floor, acked, dead, lost,
@@ -62,13 +63,15 @@ func (c *cursor) append(b []byte) []byte {
 	return b
 }
 
-// Restore reads what Append wrote, all of b. On an error there is no state.
-func Restore(b []byte) (*State, error) {
+// Restore reads what Append wrote, all of b. On an error there is no state. It swaps to
+// swap, if that is not nil.
+func Restore(b []byte, swap Swap) (*State, error) {
 	r := &reader{b: b}
 	if v := r.byte(); r.err == nil && v != stateVersion {
 		return nil, fmt.Errorf("queue state of version %d, this program knows %d", v, stateVersion)
 	}
 	s := NewState()
+	s.SwapTo(swap)
 	s.clockMillis, s.start, s.generations = int64(r.uint()), r.offset(), r.uint32()
 	s.delays.restore(r)
 	s.cancelled.restore(r)
@@ -98,6 +101,7 @@ func Restore(b []byte) (*State, error) {
 		r.fail("clock %d", s.clockMillis)
 	}
 	if err := r.end(); err != nil {
+		s.Release()
 		return nil, err
 	}
 	return s, nil

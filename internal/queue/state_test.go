@@ -120,7 +120,7 @@ func TestDelayedTakeLittleMemory(t *testing.T) {
 		t.Errorf("after five times as many moves: %d bytes", used)
 	}
 	b := s.Append(nil)
-	back, err := Restore(b)
+	back, err := Restore(b, nil)
 	if err != nil || !bytes.Equal(back.Append(nil), b) {
 		t.Fatalf("it does not read back: %v", err)
 	}
@@ -269,12 +269,12 @@ func FuzzState(f *testing.F) {
 	}
 	f.Add(w.state.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := Restore(b)
+		s, err := Restore(b, nil)
 		if err != nil {
 			return
 		}
 		out := s.Append(nil)
-		again, err := Restore(out)
+		again, err := Restore(out, nil)
 		if err != nil {
 			t.Fatalf("a state that was read does not read back: %v", err)
 		}
@@ -285,7 +285,7 @@ func FuzzState(f *testing.F) {
 			t.Fatal(err)
 		}
 		s.Trim(15)
-		if _, err := Restore(s.Append(nil)); err != nil {
+		if _, err := Restore(s.Append(nil), nil); err != nil {
 			t.Fatalf("a state that went on does not read back: %v", err)
 		}
 	})
@@ -299,13 +299,13 @@ func FuzzCommand(f *testing.F) {
 		s := NewState()
 		_, _ = s.Apply(AppendCommand(nil, 1, []Op{{Kind: OpOpen, Group: 7}, {Kind: OpOpen, Group: 8, Member: "m"}}), 10)
 		if _, err := s.Apply(command, 10); err == nil {
-			if _, err := Restore(s.Append(nil)); err != nil {
+			if _, err := Restore(s.Append(nil), nil); err != nil {
 				t.Fatalf("after a command the state does not read back: %v", err)
 			}
 		}
 		if a, err := ParseAnnexe(annexe, 5); err == nil {
 			s.Batch(&a, 10, s.Known(&a))
-			if _, err := Restore(s.Append(nil)); err != nil {
+			if _, err := Restore(s.Append(nil), nil); err != nil {
 				t.Fatalf("after a batch the state does not read back: %v", err)
 			}
 		}
@@ -324,7 +324,7 @@ func TestEachIDHasTheWindowThatItCameWith(t *testing.T) {
 	if !later(long, 50_000) || later(long, 200_000) || !later(short, 1005) || later(short, 50_000) {
 		t.Errorf("long: %v at 50 s, %v at 200 s; short: %v at once, %v at 50 s", later(long, 50_000), later(long, 200_000), later(short, 1005), later(short, 50_000))
 	}
-	r, err := Restore(s.Append(nil))
+	r, err := Restore(s.Append(nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,8 @@ type checkpointer struct {
 
 	entries   atomic.Int64  // written to the WAL since the last checkpoint
 	fromBytes atomic.Uint64 // the WAL's byte count at the last checkpoint
+	// forgotten is what the WAL was last told to forget up to; never nil.
+	forgotten atomic.Pointer[wal.Position]
 }
 
 // checkpointLoop makes a checkpoint when the WAL has grown enough.
@@ -91,7 +93,8 @@ func (h *Host) wantCheckpoint(done func()) {
 type saved struct {
 	g    *Group
 	sect *section
-	// from is where in the WAL the group's oldest entry that the section lacks is.
+	// from is where in the WAL the group's oldest entry that the section lacks is; of a
+	// replica that stopped, where the WAL began then.
 	from    wal.Position
 	pending bool // from is set
 }
@@ -140,6 +143,7 @@ func (h *Host) checkpointFrom(began wal.Position, written uint64) error {
 			forget = r.from
 		}
 	}
+	c.forgotten.Store(&forget)
 	return h.wal.Forget(forget)
 }
 
@@ -231,7 +235,7 @@ func saveGroups(groups []*Group) []saved {
 func (g *Group) save() saved {
 	s := saved{g: g}
 	if g.core == nil {
-		return s
+		return s.hold()
 	}
 	c := g.core
 	// Followers may still ask for what was applied since the last checkpoint: that
@@ -247,6 +251,11 @@ func (g *Group) save() saved {
 	if !g.dirty {
 		return s
 	}
+	state, err := g.spec.Machine.Save()
+	if err != nil {
+		g.fail(fmt.Errorf("state of entry %d: %w", c.applied, err))
+		return saved{g: g}.hold()
+	}
 	g.dirty = false
 	term, err := c.log.Term(c.applied)
 	if err != nil {
@@ -257,10 +266,18 @@ func (g *Group) save() saved {
 	hard := &raftpb.HardState{Term: new(c.log.hard.GetTerm()), Vote: new(c.log.hard.GetVote()), Commit: new(c.applied)}
 	s.sect = &section{
 		group: g.ID(), replica: c.id, applied: c.applied, term: term,
-		hard: hard, conf: c.log.conf, relaxed: g.relaxed, state: g.spec.Machine.Save(),
+		hard: hard, conf: c.log.conf, relaxed: g.relaxed, state: state,
 	}
 	if g.lapse != nil {
 		s.sect.until = g.lapse.until
+	}
+	return s
+}
+
+// hold keeps what the WAL has of a replica that stopped while it ran.
+func (s saved) hold() saved {
+	if s.g.held != nil {
+		s.from, s.pending = *s.g.held, true
 	}
 	return s
 }
@@ -282,7 +299,7 @@ func (h *Host) sections(fresh []saved, unclaimed map[record.Group]*recovered) ([
 			add(id, b)
 		case h.checkpoint.last[id] != nil:
 			add(id, h.checkpoint.last[id])
-		case s.g.lost() != nil:
+		case !s.pending && s.g.lost() != nil:
 			add(id, encodeDamage(s.g.lost()))
 		case s.g.old != nil && s.g.old.section != nil:
 			b, err := s.g.old.section.encode()

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tube-mq/tube/internal/record"
+	"github.com/tube-mq/tube/internal/wal"
 )
 
 // Machine is what a group's committed entries are fed to. All calls but Settle
@@ -22,8 +23,9 @@ type Machine interface {
 	Applied()
 	// Led is called when the group's leadership changes as this replica sees it.
 	Led(s Status)
-	// Save returns the state as of the last applied entry, for the checkpoint.
-	Save() []byte
+	// Save returns the state as of the last applied entry, for the checkpoint. An error
+	// says that the machine has lost its state: the replica stops.
+	Save() ([]byte, error)
 	// Restore replaces the state by what another replica's Save returned; what
 	// belongs to it outside of these bytes was brought by Spec.Fetch.
 	Restore(state []byte) error
@@ -135,7 +137,11 @@ type Group struct {
 	// standIn is after how many ticks to stand for election, if nobody leads then.
 	standIn int
 	failed  error
-	spare   inbox
+	// held is where the WAL began when the replica stopped: what it has of the group
+	// behind its last section is nowhere else, so it is kept until the group is removed or
+	// the node starts again.
+	held  *wal.Position
+	spare inbox
 	// kept is what was applied at the last checkpoint: followers may still ask for
 	// entries behind it.
 	kept uint64

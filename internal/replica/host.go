@@ -131,6 +131,7 @@ func newHost(cfg Config) (*Host, error) {
 		checkpoint: checkpointer{wake: make(chan struct{}, 1)},
 		cfg:        cfg, groups: map[record.Group]*Group{}, ticking: map[*Group]struct{}{},
 	}
+	h.checkpoint.forgotten.Store(&wal.Position{})
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h, h.recover()
 }

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"log/slog"
@@ -23,6 +24,7 @@ type tally struct {
 	digest uint32
 	led    chan Status
 	fail   error // Settle's answer
+	lost   error // Save's
 }
 
 func newTally() *tally { return &tally{led: make(chan Status, 100)} }
@@ -41,8 +43,8 @@ func (m *tally) Led(s Status) {
 	default:
 	}
 }
-func (m *tally) Save() []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, m.count), m.digest)
+func (m *tally) Save() ([]byte, error) {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, m.count), m.digest), m.lost
 }
 func (m *tally) Restore(b []byte) error {
 	m.mu.Lock()
@@ -134,6 +136,52 @@ func TestEntriesSurviveRestarts(t *testing.T) {
 			if counts[g.ID()] != uint64(200*(round+1)) {
 				t.Fatalf("group %d has %d entries", g.ID(), counts[g.ID()])
 			}
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What the log has of a replica that stopped while it ran stays, whatever other groups
+// do: the next start has all of it.
+func TestStoppedReplicaIsWholeAfterRestart(t *testing.T) {
+	for _, checkpointed := range []bool{false, true} {
+		dir := t.TempDir()
+		h := openHost(t, vfs.OS{}, dir)
+		stopped, m := addTally(t, h, 1)
+		busy, _ := addTally(t, h, 2)
+		propose := func(g *Group, data []byte) {
+			t.Helper()
+			if _, err := g.ProposeWait(context.Background(), data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		propose(stopped, []byte("in the section, or not"))
+		if checkpointed {
+			if err := h.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		propose(stopped, []byte("behind it"))
+		m.lost = errors.New("state lost")
+		for range 3 {
+			for range 5 {
+				propose(busy, make([]byte, 600<<10))
+			}
+			if err := h.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := stopped.Err(); !errors.Is(err, m.lost) {
+			t.Fatalf("a replica whose state is lost: %v", err)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		h = openHost(t, vfs.OS{}, dir)
+		if g, m := addTally(t, h, 1); m.count != 2 || g.Err() != nil {
+			t.Fatalf("%d entries came back, want 2: %v", m.count, g.Err())
 		}
 		if err := h.Close(); err != nil {
 			t.Fatal(err)

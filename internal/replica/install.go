@@ -69,11 +69,16 @@ func (g *Group) capture() (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("group %d: term of applied index %d: %w", g.ID(), c.applied, err)
 	}
+	state, err := g.spec.Machine.Save()
+	if err != nil {
+		g.fail(fmt.Errorf("state of entry %d: %w", c.applied, err))
+		return Snapshot{}, fmt.Errorf("group %d: %w: %w", g.ID(), ErrDamaged, err)
+	}
 	members, err := proto.MarshalOptions{Deterministic: true}.Marshal(c.log.conf)
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("group %d: %w", g.ID(), err)
 	}
-	return Snapshot{Index: record.Index(c.applied), Term: record.Term(term), Members: members, State: g.spec.Machine.Save()}, nil
+	return Snapshot{Index: record.Index(c.applied), Term: record.Term(term), Members: members, State: state}, nil
 }
 
 // fetch starts to bring a copy from the leader's node. From the group's loop.

@@ -328,6 +328,7 @@ func (g *Group) applyOne(en *raftpb.Entry) error {
 // fail stops the replica: its data here cannot be trusted. Other groups go on.
 func (g *Group) fail(err error) {
 	g.failed = err
+	g.held = g.host.checkpoint.forgotten.Load()
 	g.damage.Store(&err)
 	g.spec.Logger.Error("replica stopped", "group", g.spec.Group, "err", err)
 	g.rouse()

@@ -167,7 +167,7 @@ func (s *Single) Look(g *Group, state bool) *Look {
 		l.Began = i
 	}
 	if state {
-		l.State = g.spec.Machine.Save()
+		l.State, _ = g.spec.Machine.Save() // nil: lost, which shows when it is saved
 	}
 	return l
 }

@@ -77,6 +77,8 @@ type cluster struct {
 	calm bool
 	// absent is the node that stays away at the end; nil: none.
 	absent *node
+	// delayedBytes is what a node keeps in memory of the index of delayed messages; 0: all.
+	delayedBytes int64
 }
 
 // raftRandom serialises runs: raft takes its election timeouts from
@@ -138,6 +140,9 @@ func (c *cluster) build() {
 	c.log("%d nodes, %s", nodes, c.cfg.Mode)
 	for i := range nodes {
 		c.nodes = append(c.nodes, newNode(c, record.NodeID(i+1)))
+	}
+	if c.cfg.Seed%3 > 0 {
+		c.delayedBytes = int64(c.cfg.Seed%3-1)*128 + 1 // none, or some
 	}
 	c.makeTeams()
 	c.makeQueues()

@@ -134,14 +134,14 @@ func (m *ledger) Settle() error      { return nil }
 func (m *ledger) Close()             {}
 
 // Save: the messages; the sequences follow from them.
-func (m *ledger) Save() []byte {
+func (m *ledger) Save() ([]byte, error) {
 	b := make([]byte, 0, 12*len(m.list))
 	for _, x := range m.list {
 		b = binary.LittleEndian.AppendUint32(b, x.client)
 		b = binary.LittleEndian.AppendUint32(b, x.sequence)
 		b = binary.LittleEndian.AppendUint32(b, x.sum)
 	}
-	return b
+	return b, nil
 }
 
 func (m *ledger) Restore(b []byte) error {

@@ -103,7 +103,7 @@ func (m *metadata) read(bool) ([]message, error) {
 func (m *metadata) Apply(e replica.Entry) any { return m.machine.Apply(e.Index, e.Data) }
 func (m *metadata) Applied()                  {}
 func (m *metadata) Led(replica.Status)        {}
-func (m *metadata) Save() []byte              { return m.machine.Snapshot() }
+func (m *metadata) Save() ([]byte, error)     { return m.machine.Snapshot(), nil }
 func (m *metadata) Restore(b []byte) error    { return m.machine.Restore(b) }
 func (m *metadata) Settle() error             { return nil }
 func (m *metadata) Close()                    {}

@@ -47,6 +47,8 @@ type node struct {
 	checkpointed  uint64 // WAL bytes at the last checkpoint
 	// stamp counts the disk's starts: an older image is known by it.
 	stamp int
+	// delaysRead is how many blocks of delayed messages this life has read back, as last seen.
+	delaysRead int64
 	// sick: see sick.go. flights counts writes and syncs, quick those since the last
 	// one that was slow.
 	sick           bool
@@ -116,6 +118,7 @@ func (n *node) start() {
 	n.busy, n.checkpointing, n.pausedUntil, n.checkpointed = false, false, 0, 0
 	n.here = map[record.Group]*hosted{}
 	n.stamp++
+	n.delaysRead = 0
 	n.crashUnsynced, n.sick, n.quick = false, false, 0
 	if c.queues != nil {
 		c.queues.starts(n)
@@ -179,6 +182,7 @@ func (n *node) start() {
 		n.broker.LookAtDisk()
 		n.broker.Flush()
 	})
+	n.every(func() time.Duration { return c.between(50*time.Millisecond, time.Second) }, n.lookAtDelays)
 	if c.queues != nil {
 		n.every(func() time.Duration { return c.between(time.Second, 3*time.Second) }, n.broker.LookAtIntents)
 	}
@@ -327,6 +331,16 @@ func (n *node) pumpWAL() {
 			})
 		})
 	}
+}
+
+// lookAtDelays has what is not due for long put out of memory, if the seed has little.
+func (n *node) lookAtDelays() {
+	before := n.broker.DelaySwap()
+	n.broker.LookAtDelays()
+	after := n.broker.DelaySwap()
+	n.c.faults.counts["delayed messages put out of memory: blocks"] += int(after.Written - before.Written)
+	n.c.faults.counts["delayed messages read from disk: blocks"] += int(after.Read - n.delaysRead)
+	n.delaysRead = after.Read
 }
 
 // checkpoint makes one, unless one is under way.

@@ -87,6 +87,7 @@ func TestFixedSeeds(t *testing.T) {
 		windowLease, windowLetter, windowIntent, "queue: acknowledged to a later leader", "queue: message suspected", "queue: delayed message handed out",
 		"queue: repeat answered with the first one's place", "queue: complete refused", "complete carried out by the leader",
 		"consumer asked: unknown", "consumer asked: done", "consumer asked: working", "consumer ended by a message", "consumer spoke late",
+		"delayed messages put out of memory: blocks", "delayed messages read from disk: blocks",
 		"outcome unknown", "read behind a barrier", "read from a follower", "node sick", "sick node asked to hand over",
 	} {
 		if r.counts[k] == 0 {
