@@ -123,14 +123,14 @@ func (c *aheadChunk) drop() {
 // damage too.
 func (l *Log) readAhead(s *segment, offset record.Offset, maxBytes int, limit record.Offset) {
 	l.mu.Lock()
-	if !l.ready || s.dropped || offset >= min(limit, l.end) || len(l.tail.pieces) > 0 && offset >= l.tail.pieces[0].first {
+	if !l.ready || offset >= min(limit, l.end) || len(l.tail.pieces) > 0 && offset >= l.tail.pieces[0].first {
 		l.mu.Unlock()
 		return
 	}
 	r, err := l.locate(offset)
 	l.mu.Unlock()
 	if err != nil || r.seg != s || r.hintPos == 0 {
-		return
+		return // the segment is gone, or the reader has been away for long
 	}
 	roomBytes := min(maxBytes, maxReadBytes)
 	if !l.shared.ahead.reserve(roomBytes) {
