@@ -198,6 +198,7 @@ func (b *Broker) sweepLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			b.files.Trim()
 			record.TrimBuffers()
 			// A moved log start must be durable before the files go: a relaxed
 			// group's may not be yet.

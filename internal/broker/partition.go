@@ -206,7 +206,7 @@ func (p *Partition) read(req ReadRequest) (ReadResult, error) {
 	if err != nil {
 		return ReadResult{Bounds: b}, p.readError(err)
 	}
-	return ReadResult{Parts: chunk.Parts, SizeBytes: chunk.SizeBytes, Bounds: b, Release: chunk.Release}, nil
+	return ReadResult{Parts: chunk.Parts, SizeBytes: chunk.SizeBytes, Bounds: b, Release: chunk.Release, Ahead: chunk.Ahead}, nil
 }
 
 // Watch registers w until stop is called.

@@ -82,7 +82,9 @@ type ReadRequest struct {
 }
 
 // ReadResult holds whole, checked batches. Release must be called once the
-// bytes are no longer needed; it is nil when Parts is empty.
+// bytes are no longer needed; it is nil when Parts is empty. Ahead, if it is not nil,
+// may be called once they are on their way: it reads on for who will ask for what
+// follows.
 type ReadResult struct {
 	Parts     [][]byte // batches in order; a part may hold several
 	SizeBytes int
@@ -92,6 +94,7 @@ type ReadResult struct {
 	// Followed: a replica answered that does not lead.
 	Followed bool
 	Release  func()
+	Ahead    func()
 }
 
 // AbortedTransaction tells a read_committed reader what to skip.

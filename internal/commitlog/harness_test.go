@@ -24,6 +24,7 @@ type appended struct {
 type model struct {
 	batches []appended
 	start   record.Offset
+	ahead   bool // half of the readers who may have what follows read ahead do
 }
 
 func (m *model) end() record.Offset {
@@ -112,6 +113,9 @@ func (m *model) checkRead(t testing.TB, read readFunc, o record.Offset, maxBytes
 	got := join(c)
 	if c.Release != nil {
 		defer c.Release()
+	}
+	if m.ahead && c.Ahead != nil && o%2 == 0 {
+		defer c.Ahead()
 	}
 	if len(got) != c.SizeBytes || (len(got) == 0) != (c.Release == nil) {
 		t.Fatalf("read at %d: %d bytes in parts, says %d, release %v", o, len(got), c.SizeBytes, c.Release != nil)

@@ -547,28 +547,35 @@ func TestReadersDuringEverything(t *testing.T) {
 	}
 }
 
+// readSome reads a few chunks in sequence from somewhere, and has those that follow
+// read ahead.
 func (m *model) readSome(l *Log, rng *rand.Rand) error {
 	start, end := l.Bounds()
 	if start == end {
 		return nil
 	}
 	o := start + record.Offset(rng.Int64N(int64(end-start)))
-	c, err := l.Read(o, 4000, true, end)
-	if errors.Is(err, ErrOutOfRange) {
-		return nil // dropped meanwhile
-	}
-	if err != nil {
-		return err
-	}
-	defer c.Release()
-	i := m.at(o)
-	got := string(join(c))
-	for ; len(got) > 0; i++ {
-		want := string(m.batches[i].bytes)
-		if !strings.HasPrefix(got, want) {
-			return fmt.Errorf("read at %d: batch at %d differs", o, m.batches[i].header.BaseOffset)
+	for i := m.at(o); o < end && rng.IntN(4) > 0; {
+		c, err := l.Read(o, 4000, true, end)
+		if errors.Is(err, ErrOutOfRange) {
+			return nil // dropped meanwhile
 		}
-		got = got[len(want):]
+		if err != nil {
+			return err
+		}
+		got := string(join(c))
+		c.Release()
+		for ; len(got) > 0; i++ {
+			want := string(m.batches[i].bytes)
+			if !strings.HasPrefix(got, want) {
+				return fmt.Errorf("read at %d: batch at %d differs", o, m.batches[i].header.BaseOffset)
+			}
+			got = got[len(want):]
+			o = m.batches[i].header.NextOffset()
+		}
+		if c.Ahead != nil {
+			c.Ahead()
+		}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type run struct {
 // and comes back from a crash at any point with all that a checkpoint covered.
 func TestLogAgainstModel(t *testing.T) {
 	seeds(t, 8, func(t *testing.T, rng *rand.Rand) {
-		r := &run{model: &model{}, fs: vfs.NewMem()}
+		r := &run{model: &model{ahead: true}, fs: vfs.NewMem()}
 		r.log = openLog(t, testConfig(r.fs), 0)
 		for range 400 {
 			r.step(t, rng)
@@ -74,7 +74,13 @@ func (r *run) read(t *testing.T, rng *rand.Rand) {
 	if rng.IntN(3) == 0 && len(r.batches) > 0 {
 		limit = r.batches[rng.IntN(len(r.batches))].header.NextOffset()
 	}
-	r.checkRead(t, r.log.Read, o, rng.IntN(1<<uint(rng.IntN(17))), rng.IntN(2) == 0, limit)
+	for maxBytes := rng.IntN(1 << uint(rng.IntN(17))); o < limit; {
+		next := r.checkRead(t, r.log.Read, o, maxBytes, rng.IntN(2) == 0, limit)
+		if next == o || rng.IntN(4) == 0 {
+			return
+		}
+		o = next
+	}
 }
 
 func (r *run) lookup(t *testing.T, rng *rand.Rand) {

@@ -21,6 +21,8 @@ type OpenFiles struct {
 	bySegment  map[*segment]*openFile
 	recent     *list.List // of *openFile, the most recently used in front
 	indexBytes int64
+
+	ahead aheads
 }
 
 // openFile is a segment's file, open for reading.
@@ -49,6 +51,10 @@ type closedIndex struct {
 func NewOpenFiles(maxFiles int, maxIndexBytes int64) *OpenFiles {
 	return &OpenFiles{maxFiles: maxFiles, maxIndexBytes: maxIndexBytes, bySegment: map[*segment]*openFile{}, recent: list.New()}
 }
+
+// Trim gives back what was read ahead for readers who have not come for it since the
+// call before. To be called now and then.
+func (o *OpenFiles) Trim() { o.ahead.trim() }
 
 // sharedFiles serves all logs whose Config names no other.
 var sharedFiles = NewOpenFiles(1024, 64<<20)
@@ -92,6 +98,7 @@ func (o *OpenFiles) release(of *openFile) {
 
 // forget closes a segment's file, now or when its last reader is done.
 func (o *OpenFiles) forget(s *segment) {
+	o.ahead.forget(s)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if of := o.bySegment[s]; of != nil {

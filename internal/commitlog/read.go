@@ -13,10 +13,14 @@ import (
 // Chunk is what a read returns: whole batches in order, the first of which holds
 // the offset asked for. A part holds several batches, or the header of one whose
 // rest is the next part. Release gives the memory back; nil if there is nothing.
+// Ahead, if it is not nil, reads what follows into memory, so that a next Read with
+// the same limits finds it there. It is for when the chunk is on its way: it takes as
+// long as that Read would have.
 type Chunk struct {
 	Parts     [][]byte
 	SizeBytes int
 	Release   func()
+	Ahead     func()
 }
 
 // maxReadBytes bounds one read from a file, but for a single larger batch.
@@ -46,8 +50,11 @@ func (l *Log) Read(offset record.Offset, maxBytes int, minOne bool, limit record
 		if err != nil {
 			return Chunk{}, err
 		}
+		if c, ok := l.shared.ahead.take(place{r.seg, offset}, maxBytes, limit); ok {
+			return c, nil
+		}
 		r.maxBytes, r.minOne, r.limit = maxBytes, minOne, limit
-		c, err := l.readFile(&r)
+		c, _, err := l.readFile(&r)
 		if err != nil && l.wasDropped(r.seg) {
 			continue // its file may be gone by now
 		}
@@ -106,43 +113,43 @@ func (l *Log) locate(offset record.Offset) (fileRead, error) {
 
 // readFile serves from a segment's file: one read that begins at the index
 // entry, or where the last read ended, and goes on for maxBytes. Only a batch
-// larger than that needs a second one.
-func (l *Log) readFile(r *fileRead) (Chunk, error) {
+// larger than that needs a second one. next is where the chunk ends.
+func (l *Log) readFile(r *fileRead) (c Chunk, next record.Offset, err error) {
 	of, err := l.shared.acquire(r.seg)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = &CorruptError{r.seg.path, 0, err}
 		}
-		return Chunk{}, err
+		return Chunk{}, 0, err
 	}
 	defer l.shared.release(of)
 	closed := r.entries == nil
 	if closed {
 		ix := l.shared.indexOf(of, r.next, r.sizeBytes, l.interval, false)
 		if ix.damage != nil && r.offset >= ix.brokenAt {
-			return Chunk{}, ix.damage
+			return Chunk{}, 0, ix.damage
 		}
 		r.entries = ix.entries
 	}
-	c, err := l.readAt(of, r)
+	c, next, err = l.readAt(of, r)
 	var damage *CorruptError
 	if closed && errors.As(err, &damage) && !errors.Is(err, errEpoch) {
 		// The index may be to blame: once more with one made from the segment.
 		// Not for an epoch, which a new index would take from the damaged batch.
 		ix := l.shared.indexOf(of, r.next, r.sizeBytes, l.interval, true)
 		if ix.damage != nil && r.offset >= ix.brokenAt {
-			return Chunk{}, ix.damage
+			return Chunk{}, 0, ix.damage
 		}
 		r.entries, r.hintPos = ix.entries, 0
-		c, err = l.readAt(of, r)
+		c, next, err = l.readAt(of, r)
 	}
-	return c, err
+	return c, next, err
 }
 
-func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, error) {
+func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, record.Offset, error) {
 	i := floorOffset(r.entries, int64(r.offset-r.seg.base))
 	if i < 0 {
-		return Chunk{}, &CorruptError{r.seg.path, 0, fmt.Errorf("offset %d is not in the index", r.offset)}
+		return Chunk{}, 0, &CorruptError{r.seg.path, 0, fmt.Errorf("offset %d is not in the index", r.offset)}
 	}
 	c := cursor{r: r, entry: i, pos: int64(r.entries[i].pos), next: r.seg.base + record.Offset(r.entries[i].rel)}
 	want := min(int64(max(r.maxBytes, 0)), maxReadBytes)
@@ -152,17 +159,17 @@ func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, error) {
 		want += l.interval
 	}
 	if err := c.fill(of, max(want, record.HeaderBytes)); err != nil {
-		return Chunk{}, err
+		return Chunk{}, 0, err
 	}
 	if err := c.skip(of); err != nil {
 		c.buf.Release()
-		return Chunk{}, err
+		return Chunk{}, 0, err
 	}
 	c.first = c.at
 	err := c.take(of)
 	if c.at == c.first {
 		c.buf.Release()
-		return Chunk{}, err
+		return Chunk{}, 0, err
 	}
 	ahead := int64(0)
 	if r.hintPos > 0 {
@@ -170,7 +177,12 @@ func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, error) {
 	}
 	// What is sound before damage is served; the next read names the damage.
 	l.remember(hint{r.seg, c.next, c.pos + int64(c.at), ahead})
-	return Chunk{Parts: [][]byte{c.buf.B[c.first:c.at:c.at]}, SizeBytes: c.at - c.first, Release: c.buf.Release}, nil
+	out := Chunk{Parts: [][]byte{c.buf.B[c.first:c.at:c.at]}, SizeBytes: c.at - c.first, Release: c.buf.Release}
+	if r.hintPos > 0 && err == nil && c.next < min(r.next, r.limit) {
+		seg, next, maxBytes, limit := r.seg, c.next, r.maxBytes, r.limit
+		out.Ahead = func() { l.readAhead(seg, next, maxBytes, limit) }
+	}
+	return out, c.next, nil
 }
 
 // prefetchBytes is how far ahead of a reader in sequence the disk is asked to read.

@@ -214,7 +214,11 @@ func (c *conn) handle(row *api, h head, frame *record.Buffer, charged int64) (go
 	if h.key != keyFetch { // it counts itself
 		countErrors(c.door.cfg.Calls, kmsg.NameForKey(h.key), resp)
 	}
-	return c.respond(h.correlation, resp)
+	goOn = c.respond(h.correlation, resp)
+	if f, ok := resp.(*fetchResponse); ok && goOn {
+		f.readAhead()
+	}
+	return goOn
 }
 
 // park accounts for a request that waits for others. When there is no memory

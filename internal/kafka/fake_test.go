@@ -145,6 +145,7 @@ type fakePartition struct {
 	onWatch  func() // called before a watch begins
 	released int    // reads whose Release was called
 	given    int    // reads that had a Release
+	ahead    []int  // for each call of an Ahead: reads not released then
 	confirms int
 	confirm  error // of Confirm
 	// follows: it does not lead, and serves who has caught up. caught are those who
@@ -248,6 +249,7 @@ func (p *fakePartition) Read(req broker.ReadRequest) (broker.ReadResult, error) 
 	if r.SizeBytes > 0 {
 		p.given++
 		r.Release = func() { p.mu.Lock(); p.released++; p.mu.Unlock() }
+		r.Ahead = func() { p.mu.Lock(); p.ahead = append(p.ahead, p.given-p.released); p.mu.Unlock() }
 	}
 	return r, nil
 }

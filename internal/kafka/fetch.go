@@ -245,7 +245,7 @@ func (f *fetching) read(i *interest, limit int) (p *fetchedPartition, unread boo
 		return p, false
 	}
 	p.followed = r.Followed
-	p.bounds, p.aborted, p.parts, p.sizeBytes, p.release = r.Bounds, r.Aborted, r.Parts, r.SizeBytes, r.Release
+	p.bounds, p.aborted, p.parts, p.sizeBytes, p.release, p.ahead = r.Bounds, r.Aborted, r.Parts, r.SizeBytes, r.Release, r.Ahead
 	end := r.Bounds.HighWatermark
 	if p.committed {
 		end = r.Bounds.LastStable
@@ -320,6 +320,8 @@ func (f *fetching) finish() *fetchResponse {
 	if f.session != nil {
 		f.set.putBack(f.unserved, f.served)
 	}
+	// Those that are left out come first the next time.
+	f.resp.goesOn = len(f.unserved) == 0
 	bytes, d := f.granted, f.door
 	d.cfg.Calls.Fetched(bytes)
 	if followed > 0 {

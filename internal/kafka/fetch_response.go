@@ -19,6 +19,8 @@ type fetchResponse struct {
 	topics             []fetchedTopic
 	// given is called once when the bytes are no longer needed.
 	given func()
+	// goesOn: the next request will most likely be for what follows.
+	goesOn bool
 }
 
 type fetchedTopic struct {
@@ -37,6 +39,7 @@ type fetchedPartition struct {
 	parts     [][]byte
 	sizeBytes int
 	release   func()
+	ahead     func() // reads on; may be nil
 	// divergingEpoch and divergingEnd: −1, −1 unless the client's log parted from ours.
 	divergingEpoch record.Epoch
 	divergingEnd   record.Offset
@@ -55,6 +58,21 @@ func (r *fetchResponse) release() {
 	}
 	if r.given != nil {
 		r.given()
+	}
+}
+
+// readAhead has what follows read while the client is busy with what it got, so that
+// its next request finds it in memory.
+func (r *fetchResponse) readAhead() {
+	if !r.goesOn {
+		return
+	}
+	for _, t := range r.topics {
+		for _, p := range t.partitions {
+			if p.ahead != nil {
+				p.ahead()
+			}
+		}
 	}
 }
 

@@ -271,3 +271,42 @@ func TestFetchMissesNothingBetweenReadAndWatch(t *testing.T) {
 		})
 	}
 }
+
+// Reading ahead takes as long as reading: it must not keep the answer, and it is of no
+// use when others come first the next time.
+func TestFetchReadsAheadOnceItHasAnswered(t *testing.T) {
+	for name, c := range map[string]struct {
+		maxBytes int32
+		want     int
+	}{
+		"all were served":  {1 << 20, 1},
+		"one was left out": {100, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inDoor(t, Config{}, func(t *testing.T, _ *Door, cl *fakeCluster, dial func() *rawClient) {
+				topic, client := cl.addTopic("t", 2), dial()
+				for n := range 2 {
+					cl.part(topic, n).add(t, 5)
+				}
+				req := fetchOf(topic, 0, 0)
+				req.MaxBytes = c.maxBytes
+				resp := client.ask(12, req).(*kmsg.FetchResponse)
+				if got := len(sizes(resp)); got != 2 {
+					t.Fatalf("%d partitions in the answer", got)
+				}
+				synctest.Wait()
+				for n := range 2 {
+					p := cl.part(topic, n)
+					if p.given > 0 && len(p.ahead) != c.want {
+						t.Errorf("partition %d: read ahead %d times, want %d", n, len(p.ahead), c.want)
+					}
+					for _, held := range p.ahead {
+						if held > 0 {
+							t.Error("read ahead before the answer had left")
+						}
+					}
+				}
+			})
+		})
+	}
+}
