@@ -289,8 +289,8 @@ func (k *checker) acknowledged(t *team, m message, offset uint64) {
 // ackedOf is how many messages of a team have been acknowledged.
 func (k *checker) ackedOf(t *team) int { return len(k.of(t.id).acked) }
 
-// read checks what a reader got: everything acknowledged before it asked, each
-// client's messages in order and once, but those sent to queues.
+// read checks what a reader got: everything acknowledged before it asked, from where
+// the log begins, each client's messages in order and once, but those sent to queues.
 func (k *checker) read(t *team, list []message, seen int) {
 	last := map[uint32]uint32{}
 	for _, m := range list {
@@ -300,8 +300,22 @@ func (k *checker) read(t *team, list []message, seen int) {
 		}
 		last[m.client] = m.sequence
 	}
+	first, start := uint64(0), uint64(0)
+	if t.queue != nil {
+		start = uint64(k.c.queues.check.of(t).start)
+		first = start
+	}
+	if len(list) > 0 {
+		first = list[0].offset
+	}
+	if first > start {
+		k.fail("group %d begins at offset %d, it was to begin at %d", t.id, first, start)
+	}
 	for _, m := range k.of(t.id).acked[:min(seen, len(k.of(t.id).acked))] {
-		if m.offset >= uint64(len(list)) || list[m.offset] != m {
+		if m.offset < first {
+			continue
+		}
+		if i := m.offset - first; i >= uint64(len(list)) || list[i] != m {
 			k.fail("group %d: client %d's sequence %d, acknowledged at offset %d, is not there: %d are", t.id, m.client, m.sequence, m.offset, len(list))
 		}
 	}

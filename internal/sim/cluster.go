@@ -152,6 +152,7 @@ func (c *cluster) build() {
 	c.makeClients()
 	if c.queues != nil {
 		c.queues.makeClients()
+		c.queues.makeOperator()
 	}
 	c.makeReaders()
 	c.makeTravellers()

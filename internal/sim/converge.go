@@ -93,6 +93,9 @@ func (q *queues) drain() {
 	for _, k := range q.consumers {
 		k.stopped = true
 	}
+	if q.operator != nil {
+		q.operator.stopped = true
+	}
 }
 
 // differs says what is not yet as it should be; "": nothing.

@@ -14,10 +14,12 @@
 //	sick      what follows from a disk that is slow
 //	checker   what must hold, looked at while it happens and at the end
 //	queues    teams whose partition has queue groups, in two runs of three: queue_team
-//	          (groups and how a node drives its broker's queues), queue_sender,
-//	          queue_consumer, queue_complete (acknowledge and send), queue_faults (windows
-//	          in which a leader ends), queue_checker (what was handed out and answered
-//	          against what the log says)
+//	          (groups and how a node drives its broker's queues), queue_modes (groups that
+//	          are broadcast, filter, trust, park keys or have a rate), queue_sender,
+//	          queue_consumer, queue_complete (acknowledge and send), queue_operator (seeks,
+//	          purges, pauses, retries, lets the log begin later), queue_faults (windows in
+//	          which a leader ends), queue_history (what the log says) and queue_checker
+//	          (what was handed out and answered against that)
 //
 // # How a crash falls between two steps
 //

@@ -100,10 +100,11 @@ func (m *partition) produce(msg message, done func(answer)) {
 
 func (m *partition) read(anywhere bool) ([]message, error) {
 	var list []message
+	from := m.p.BoundsHere().LogStart
 	for {
 		var r broker.ReadResult
 		var err error
-		if from := record.Offset(len(list)); anywhere {
+		if anywhere {
 			r, err = m.p.ReadHere(from, 64<<10)
 		} else {
 			r, err = m.p.Read(broker.ReadRequest{Offset: from, MaxBytes: 64 << 10, MinOne: true, LeaderEpoch: -1})
@@ -119,6 +120,7 @@ func (m *partition) read(anywhere bool) ([]message, error) {
 			return nil, err
 		}
 		list = append(list, more...)
+		from = record.Offset(list[len(list)-1].offset + 1)
 	}
 }
 

@@ -17,12 +17,15 @@ type consumer struct {
 	q       *queues
 	g       *queueGroup
 	name    string
+	member  string // of a broadcast group: whose cursor; several consumers may have one
 	session string
 	life    int // counts sessions
-	askable bool
-	guess   *node
-	inHand  int // deliveries that it is at
-	stopped bool
+	// acquires: it takes messages partition by partition, as share consumers do.
+	acquires bool
+	askable  bool
+	guess    *node
+	inHand   int // deliveries that it is at
+	stopped  bool
 	// answers are what it says of leases when it is asked.
 	answers map[uint64]queue.Answer
 }
@@ -53,9 +56,13 @@ func (k *consumer) next() {
 		return
 	}
 	life := k.life
-	r := queue.Receiving{Member: queue.Member{ID: k.name, Session: k.session, Node: 1, Address: k.name + ":1", CanBeAsked: k.askable}, Max: 1 + c.rng.IntN(5)}
+	id := k.name
+	if k.member != "" {
+		id = k.member
+	}
+	r := queue.Receiving{Member: queue.Member{ID: id, Session: k.session, Node: 1, Address: k.name + ":1", CanBeAsked: k.askable}, Max: 1 + c.rng.IntN(5)}
 	c.request(k.g.t, &k.guess, func(n *node, p *partition, answer func(func())) {
-		taken, confirm, err := n.broker.QueueReceiveNow(k.g.id, k.g.t.partition().Topic, r)
+		taken, confirm, err := k.take(n, p, r)
 		if n.dying {
 			return
 		}
@@ -79,16 +86,41 @@ func (k *consumer) next() {
 			return
 		}
 		c.log("n%d has %d messages of %s for %s", n.id, len(taken), k.g, r.Member.Session)
-		stale := k.q.check.taken(n, p, k.g, r.Member.Session, taken)
+		took := k.q.check.taken(n, p, k.g, k.member, r.Member.Session, taken)
 		nodeLife := n.life
 		confirm(func(got []queue.Delivery) {
 			if n.dying || n.life != nodeLife {
 				return
 			}
-			k.q.check.handedOut(n, k.g, got, stale)
+			took.handedOut(got)
 			answered(got)
 		})
 	}, func() { again(20*time.Millisecond, 300*time.Millisecond) })
+}
+
+// take is what a node has for the consumer; see broker.QueueReceiveNow.
+func (k *consumer) take(n *node, p *partition, r queue.Receiving) (got []queue.Delivery, confirm func(func([]queue.Delivery)), err error) {
+	if !k.acquires {
+		return n.broker.QueueReceiveNow(k.g.id, k.g.t.partition().Topic, r)
+	}
+	taken, confirmed, err := p.p.QueueAcquireNow(k.g.id, queue.Taking{Member: r.Member, Max: r.Max, MaxBytes: 1 << 20})
+	if err != nil || len(taken) == 0 {
+		return nil, nil, err
+	}
+	k.q.c.faults.count("queue: acquired by partition")
+	for i := range taken {
+		t := &taken[i]
+		got = append(got, queue.Delivery{Lease: t.Lease, Topic: k.g.t.name(), ID: t.Message.ID, Key: t.Message.Key, Value: t.Message.Value, UntilMillis: t.UntilMillis, Alone: t.Alone})
+	}
+	return got, func(done func([]queue.Delivery)) {
+		confirmed(func(err error) {
+			if err != nil {
+				done(nil)
+				return
+			}
+			done(got)
+		})
+	}, nil
 }
 
 // poison ends whoever handles it.
@@ -97,6 +129,9 @@ func (k *consumer) poison(m message) bool { return !k.q.c.calm && m.sequence%29 
 // handle decides what becomes of messages.
 func (k *consumer) handle(got []queue.Delivery) {
 	c := k.q.c
+	if k.g.settings.AutoAck {
+		return // there is nothing to be said
+	}
 	if !c.calm && c.oneIn(40) {
 		k.vanish(got, "consumer vanished")
 		return
@@ -107,7 +142,7 @@ func (k *consumer) handle(got []queue.Delivery) {
 			return
 		}
 	}
-	if len(got) > 1 && !c.calm && c.oneIn(5) || !c.calm && c.oneIn(12) {
+	if k.member == "" && (len(got) > 1 && !c.calm && c.oneIn(5) || !c.calm && c.oneIn(12)) {
 		k.q.complete(k, got)
 		return
 	}
@@ -267,7 +302,7 @@ func (n *node) askConsumer(id queue.GroupID, ask queue.Ask, answer func(queue.Le
 			}
 			c.faults.count([]string{"consumer asked: unknown", "consumer asked: done", "consumer asked: working"}[how])
 			if how == queue.AnswerDone {
-				q.check.saidDone(k.g, l.Offset)
+				q.check.saidDone(k.g, l)
 			}
 			n.after(c.between(time.Millisecond, 300*time.Millisecond), func() {
 				if n.life == life {

@@ -86,8 +86,8 @@ func (q *queues) window(t *team, name string, open func() bool) {
 // leased is how many messages of a team are in hand that a node has handed out.
 func (q *queues) leased(n *node, t *team) (count int) {
 	term := n.here[t.id].machine.(*partition).term()
-	for _, g := range t.queue.groups {
-		for _, x := range q.check.group(g).out {
+	for h := range q.check.of(t).cursors {
+		for _, x := range h.out {
 			if q.check.holds(x, n, term) {
 				count++
 			}
@@ -109,8 +109,8 @@ func (q *queues) ends(n *node) {
 		if len(q.check.of(t).intents) > 0 {
 			q.c.faults.count(windowIntent)
 		}
-		for _, g := range t.queue.groups {
-			if len(q.check.group(g).letters) > 0 {
+		for g := range q.check.of(t).cursors {
+			if len(g.letters) > 0 {
 				q.c.faults.count(windowLetter)
 			}
 		}

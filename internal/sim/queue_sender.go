@@ -31,8 +31,9 @@ func (q *queues) makeClients() {
 		q.senders = append(q.senders, s)
 		c.after(c.between(0, time.Second), s.next)
 		for _, g := range t.queue.groups {
-			for range 2 + c.rng.IntN(2) {
-				k := &consumer{q: q, g: g, name: fmt.Sprintf("c%d", len(q.consumers)+1)}
+			for i := range max(2+c.rng.IntN(2), len(g.members)) {
+				k := &consumer{q: q, g: g, name: fmt.Sprintf("c%d", len(q.consumers)+1), member: g.members[i%len(g.members)]}
+				k.acquires = c.withModes() && k.member == "" && c.oneIn(3)
 				q.consumers = append(q.consumers, k)
 				k.reconnect()
 				c.after(c.between(0, time.Second), k.next)
@@ -118,6 +119,9 @@ func (s *sender) answered(list []message, sent []queue.Sent) {
 			s.acked++
 		default:
 			s.acked++
+			if s.t.queue.short() && idOf(list[i]) != "" && c.oneIn(2) {
+				s.repeat(list[i])
+			}
 		}
 	}
 	if len(rest) > 0 {
@@ -126,4 +130,22 @@ func (s *sender) answered(list []message, sent []queue.Sent) {
 		return
 	}
 	c.after(c.between(50*time.Millisecond, 600*time.Millisecond), s.next)
+}
+
+// repeat sends a stored message once more, perhaps when its window has passed.
+func (s *sender) repeat(m message) {
+	c := s.q.c
+	c.after(c.between(s.t.queue.window, 25*time.Second), func() {
+		if s.stopped || c.calm {
+			return
+		}
+		c.request(s.t, &s.guess, func(n *node, p *partition, answer func(func())) {
+			p.p.QueueSendThen([]queue.Outgoing{s.outgoing(m)}, func(got []queue.Sent) {
+				if !n.dying && got[0].Err == nil {
+					c.log("n%d answers sender %d message %d, sent again: %d duplicate %v", n.id, s.id, m.sequence, got[0].Offset, got[0].Duplicate)
+					s.q.check.sent(s.t, m, got[0])
+				}
+			})
+		}, func() {})
+	})
 }

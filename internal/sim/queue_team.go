@@ -29,9 +29,20 @@ type queueGroup struct {
 	t        *team
 	id       queue.GroupID
 	settings queue.Settings
+	mode     groupMode // "": none of them
+	// members have cursors: those of a broadcast group; else "" has one.
+	members  []string
+	unwanted func(message) bool // by its filter; nil: none is
+	rate     float64            // messages/s; 0: no limit
+	// paused has, by node, in which of its lives it was told that the group is paused.
+	paused map[*node]int
 }
 
 func (g *queueGroup) String() string { return fmt.Sprintf("q%d of g%d", g.id, g.t.id) }
+
+func (g *queueGroup) name() string { return fmt.Sprint("q", g.id) }
+
+func (t *team) name() string { return fmt.Sprint("t", t.id) }
 
 // queues is what a run has of queue groups.
 type queues struct {
@@ -39,6 +50,7 @@ type queues struct {
 	groups    int // ids given
 	senders   []*sender
 	consumers []*consumer
+	operator  *operator // nil: there is none
 	sessions  map[string]*consumer
 	completes int
 	check     *queueChecker
@@ -76,6 +88,7 @@ func (c *cluster) makeQueues() {
 		q.addGroup(t, false)
 		q.addGroup(t, true)
 	}
+	q.addModes(pair)
 }
 
 func (q *queues) addGroup(t *team, byKey bool) {
@@ -92,7 +105,7 @@ func (q *queues) addGroup(t *team, byKey bool) {
 	if t.queue.window > 0 || !c.oneIn(3) {
 		s.DeadLetter = fmt.Sprint("t", t.queue.other.id)
 	}
-	g := &queueGroup{t: t, id: queue.GroupID(q.groups), settings: s}
+	g := &queueGroup{t: t, id: queue.GroupID(q.groups), settings: s, members: []string{""}, paused: map[*node]int{}}
 	t.queue.groups = append(t.queue.groups, g)
 	c.log("%s: by key %v, %d attempts, lease %v, dead letters %q", g, byKey, s.MaxAttempts, s.Lease, s.DeadLetter)
 }
@@ -103,15 +116,7 @@ func (k queueKind) host(n *node, h *hosted, founders []record.ReplicaID) (machin
 	if err != nil {
 		return m, err
 	}
-	t := h.t
-	spec := broker.QueueTopic{
-		ID: t.partition().Topic, Name: fmt.Sprint("t", t.id), Partitions: 1, DedupeWindow: t.queue.window,
-		LastID: queue.GroupID(n.c.queues.groups),
-	}
-	for _, g := range t.queue.groups {
-		spec.Groups = append(spec.Groups, broker.QueueGroup{ID: g.id, Name: fmt.Sprint("q", g.id), Settings: g.settings})
-	}
-	n.broker.SetQueueGroups(spec)
+	n.broker.SetQueueGroups(h.t.queueTopic())
 	return m, nil
 }
 
@@ -120,7 +125,7 @@ func (n *node) hooks() broker.QueueHooks {
 	if n.c.queues == nil {
 		return broker.QueueHooks{}
 	}
-	return broker.QueueHooks{DeadLetters: letterWriter{n}, Ask: n.askConsumer, CarryOut: n.carryOut}
+	return broker.QueueHooks{DeadLetters: letterWriter{n}, Ask: n.askConsumer, CarryOut: n.carryOut, Lost: n.c.queues.check.lost}
 }
 
 // timer is a node's time.AfterFunc.
