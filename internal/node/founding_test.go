@@ -2,11 +2,16 @@ package node
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/tube-mq/tube/internal/config"
+	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/record"
+	peerv1 "github.com/tube-mq/tube/proto/tube/peer/v1"
 )
 
 // Who waits for masters is told what does not mend itself, and of those who are just
@@ -45,5 +50,30 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 		if got := c.elsewhere().Error(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
+	}
+}
+
+// A node whose program is too old hears so from the first master that it asks, before it
+// opens its data, and as something that one master decides.
+func TestAnOldProgramIsRefusedWhenItGreets(t *testing.T) {
+	n := &Node{cfg: &config.Config{}, meta: newMetaMachine(1)}
+	now := time.Unix(1, 0)
+	for i, c := range [][]byte{
+		meta.Bootstrap(now, "c", meta.Founder{Node: 1, Replica: 1}),
+		meta.RegisterNode(now, meta.Node{ID: 1, Incarnation: "a", Kafka: "k:1", Roles: []string{meta.RoleMaster}, Level: 1}),
+		meta.SetLevel(now, 1),
+	} {
+		if r := n.meta.machine.Apply(record.Index(i+1), c); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	n.meta.publish()
+	n.identity.Store(&identity{Node: 1, ClusterID: "c"})
+	_, err := peerService{n: n}.Greet(t.Context(), connect.NewRequest(&peerv1.GreetRequest{Node: 2, Incarnation: "b"}))
+	if connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), "start a newer tube") {
+		t.Errorf("an old one is answered %v", err)
+	}
+	if _, err := (peerService{n: n}).Greet(t.Context(), connect.NewRequest(&peerv1.GreetRequest{Node: 2, Incarnation: "b", Level: 1})); err != nil {
+		t.Errorf("one that knows the level is answered %v", err)
 	}
 }
