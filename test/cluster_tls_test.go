@@ -63,7 +63,7 @@ func TestNodeWithoutCertificateStaysOutside(t *testing.T) {
 	defer plain.kill()
 	defer foreign.kill()
 	eventually(t, 20*time.Second, func() error {
-		for n, why := range map[*node]string{plain: "waiting for the cluster", foreign: "certificate signed by unknown authority"} {
+		for n, why := range map[*node]string{plain: "if the other nodes talk by TLS", foreign: "certificate signed by unknown authority"} {
 			if !n.log.contains(why) {
 				return fmt.Errorf("a node does not say %q: %s", why, n.log)
 			}

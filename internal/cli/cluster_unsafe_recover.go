@@ -88,7 +88,11 @@ func (a *app) unsafeRecover(ctx context.Context, q *tubev1.UnsafeRecoverRequest,
 		return err
 	}
 	out.DryRun = false
-	return a.done(out, "Recovered %s: it lies on nodes %s now.", name, ids(r.Nodes))
+	where := "nodes"
+	if len(r.Nodes) == 1 {
+		where = "node"
+	}
+	return a.done(out, "Recovered %s: it lies on %s %s now.", name, where, ids(r.Nodes))
 }
 
 type recovery struct {

@@ -3,6 +3,7 @@ package meta
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tube-mq/tube/internal/meta/metapb"
@@ -277,7 +278,7 @@ func (m *Machine) unsafeRecover(im *Image, now time.Time, c *metapb.UnsafeRecove
 	if survivor < 0 {
 		e.Group, e.Replicas, e.Founders, e.Recovery, e.Leader = m.nextGroup, fresh, ids(fresh), 0, -1
 		m.nextGroup++
-		m.note(now, "unsafe-recovery", "partition "+name, "partition %s starts empty on nodes %v: all that was in it is given up", name, nodes)
+		m.note(now, "unsafe-recovery", "partition "+name, "partition %s starts empty on %s: all that was in it is given up", name, onNodes(nodes))
 		return Result{Topic: im.Topics[tp.Topic]}
 	}
 	e.Replicas = []Replica{keep}
@@ -319,4 +320,13 @@ func (m *Machine) renewReplicas(im *Image, now time.Time, c *metapb.RenewReplica
 	}
 	m.noteMoves(now, ms, []string{CauseDamage}, "replicas-moving", "replicas of %s on node "+fmt.Sprint(node)+" were damaged and are copied anew: %s (%s)")
 	return Result{Items: ms.items}
+}
+
+// onNodes writes "node 3" and "nodes 3, 2".
+func onNodes(nodes []record.NodeID) string {
+	word := "nodes"
+	if len(nodes) == 1 {
+		word = "node"
+	}
+	return word + " " + strings.Trim(strings.ReplaceAll(fmt.Sprint(nodes), " ", ", "), "[]")
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (n *Node) belong(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("no cluster: %s", waitingFor(missing))
+			return fmt.Errorf("it belongs to no cluster yet, and waited for %s", waitingFor(missing))
 		case <-time.After(greetEvery):
 		}
 	}
@@ -80,17 +81,26 @@ type silent struct {
 // String names the master, and what is wrong if it is more than that nobody is there:
 // certificates that do not fit do not mend themselves.
 func (s silent) String() string {
-	name := s.Master.String()
-	if text := s.err.Error(); strings.Contains(text, "tls:") || strings.Contains(text, "certificate") || strings.Contains(text, "malformed HTTP response") {
-		name += " (" + text + ")"
+	text := s.err.Error()
+	says := func(parts ...string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
 	}
-	return name
+	switch {
+	case says("tls:", "certificate"):
+		return fmt.Sprintf("%s (%s)", s.Master, said(s.err))
+	case says("HTTP response to HTTPS client"):
+		return fmt.Sprintf("%s (it speaks plaintext, and this node TLS: all nodes have to switch together)", s.Master)
+	case says("malformed HTTP response", "unexpected EOF", "connection reset"): // what a TLS listener does about plaintext
+		return fmt.Sprintf("%s (it hangs up: if the other nodes talk by TLS, this one needs --peer-tls-cert too)", s.Master)
+	}
+	return s.Master.String()
 }
 
 func waitingFor(missing []silent) string {
 	if len(missing) == 0 {
 		return "a master to found it, or to be active"
 	}
+	slices.SortFunc(missing, func(a, b silent) int { return cmp.Compare(a.ID, b.ID) })
 	names := make([]string, len(missing))
 	for i, m := range missing {
 		names[i] = m.String()

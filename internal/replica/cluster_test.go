@@ -414,15 +414,7 @@ func TestMembershipMovesToOtherNodes(t *testing.T) {
 		tm := c.found(7, 1, 2, 3)
 		c.write(tm, 20)
 		// Replicas 104 and 105 come, 1 and 2 go, and with them perhaps the leader.
-		c.mu.Lock()
-		tm.peers = map[record.ReplicaID]record.NodeID{1: 1, 2: 2, 3: 3, 104: 4, 105: 5}
-		for _, g := range tm.groups {
-			g.SetPeers(tm.peers)
-		}
-		c.mu.Unlock()
-		c.join(7, tm, 4)
-		c.join(7, tm, 5)
-		target := []record.ReplicaID{3, 104, 105}
+		target := c.widen(tm)
 		stop := make(chan struct{})
 		var writer sync.WaitGroup
 		writer.Go(func() {
@@ -436,30 +428,10 @@ func TestMembershipMovesToOtherNodes(t *testing.T) {
 				}
 			}
 		})
-		c.eventually("membership is the target", func() bool {
-			lead := c.leader(tm)
-			c.mu.Lock()
-			g := tm.groups[lead]
-			c.mu.Unlock()
-			done, err := g.Drive(t.Context(), target, nil)
-			if err != nil && !errors.Is(err, ErrNotLeader) {
-				t.Logf("drive: %v", err)
-			}
-			return done
-		})
+		c.drive(tm, target)
 		close(stop)
 		writer.Wait()
-		for _, n := range []record.NodeID{1, 2} {
-			c.mu.Lock()
-			g := tm.groups[n]
-			delete(tm.groups, n)
-			delete(tm.machines, n)
-			h := c.hosts[n]
-			c.mu.Unlock()
-			if err := h.Remove(g); err != nil {
-				t.Fatal(err)
-			}
-		}
+		c.dismiss(tm, 1, 2)
 		c.write(tm, 20)
 		c.agree(tm, 40)
 		for n := record.NodeID(3); n <= 5; n++ {
