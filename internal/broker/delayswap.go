@@ -54,7 +54,7 @@ const (
 func newDelayPool(cfg *Config) (*delayPool, error) {
 	p := &delayPool{
 		fs: cfg.FS, name: path.Join(path.Dir(cfg.Dir), delaySwapFile), budget: cfg.DelayedBytes, reserve: cfg.ReserveBytes,
-		logger: cfg.Logger, next: 1, again: true,
+		logger: cfg.Logger, next: 1,
 	}
 	if err := cfg.FS.Remove(p.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("broker: %w", err)
@@ -81,7 +81,7 @@ func (p *delayPool) refusal() error {
 // tryAgain has the next block tried after one was refused.
 func (p *delayPool) tryAgain() {
 	p.mu.Lock()
-	p.again = true
+	p.again = p.refused.Load() != nil
 	p.mu.Unlock()
 }
 
