@@ -54,7 +54,7 @@ const (
 func newDelayPool(cfg *Config) (*delayPool, error) {
 	p := &delayPool{
 		fs: cfg.FS, name: path.Join(path.Dir(cfg.Dir), delaySwapFile), budget: cfg.DelayedBytes, reserve: cfg.ReserveBytes,
-		logger: cfg.Logger, next: 1, again: true,
+		logger: cfg.Logger, next: 1,
 	}
 	if err := cfg.FS.Remove(p.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("broker: %w", err)
@@ -70,18 +70,17 @@ func (p *delayPool) ease() int64 { return p.budget - p.budget/16 }
 
 // refusal is why no more delayed messages can be taken in; nil: they can.
 func (p *delayPool) refusal() error {
-	cause := p.refused.Load()
-	if cause == nil || !p.over() {
+	if p.refused.Load() == nil || !p.over() {
 		return nil
 	}
-	return fmt.Errorf("%w: their index has reached its memory, delayed-memory, of %d MiB, and cannot go to disk; make room there, or let it have more: %w",
-		queue.ErrTooManyDelayed, p.budget>>20, *cause)
+	return fmt.Errorf("%w: on this node their index has reached its memory, delayed-memory, of %d MiB, and cannot go to disk, as its log says; make room there, or let it have more",
+		queue.ErrTooManyDelayed, p.budget>>20)
 }
 
 // tryAgain has the next block tried after one was refused.
 func (p *delayPool) tryAgain() {
 	p.mu.Lock()
-	p.again = true
+	p.again = p.refused.Load() != nil
 	p.mu.Unlock()
 }
 

@@ -22,7 +22,7 @@
 // What a Desk decides counts once it is committed: only then is a failed message
 // handed out again, a consumer's acknowledgement answered, the next of a key let go.
 //
-// The files: state, cursors, batches, delays, ids, offsets, snapshot: the State.
+// The files: state, cursors, batches, delays, delayswap, ids, offsets, snapshot: the State.
 // op, annexe, codec: what changes it, as bytes. desk, hand, settle, expiry, keys,
 // rate, explain: the Desk. clock: the time that both go by.
 package queue

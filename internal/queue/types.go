@@ -122,7 +122,8 @@ var (
 	ErrNotDelayed = errors.New("message does not wait for its time")
 	// ErrDelayTooLong: a message may wait for at most MaxDelay.
 	ErrDelayTooLong = errors.New("delay too long")
-	// ErrTooManyDelayed: MaxDelayed messages of the partition wait for their time.
+	// ErrTooManyDelayed: MaxDelayed messages of the partition wait for their time, or the node
+	// has no room for the index of more.
 	ErrTooManyDelayed = errors.New("too many delayed messages")
 	// ErrTooManyMembers: the partition has MaxCursors cursors.
 	ErrTooManyMembers = errors.New("too many groups and broadcast members")

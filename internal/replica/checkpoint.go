@@ -20,7 +20,9 @@ type checkpointer struct {
 	mu  sync.Mutex // one checkpoint at a time; guards what follows
 	seq uint64
 	// last has every group's section as last written, for groups that were idle since.
+	// Those above keptSectionBytes are read from the last file: rows.
 	last map[record.Group][]byte
+	rows map[record.Group]sectionRow
 
 	// wanted is told after the next checkpoint that began later. Guarded by asking.
 	asking sync.Mutex
@@ -32,6 +34,9 @@ type checkpointer struct {
 	// forgotten is what the WAL was last told to forget up to; never nil.
 	forgotten atomic.Pointer[wal.Position]
 }
+
+// keptSectionBytes is the largest section that is kept in memory until the next checkpoint.
+const keptSectionBytes = 1 << 20
 
 // checkpointLoop makes a checkpoint when the WAL has grown enough.
 func (h *Host) checkpointLoop(ctx context.Context) {
@@ -185,15 +190,41 @@ func (h *Host) writeSections(fresh []saved, unclaimed map[record.Group]*recovere
 	if err != nil {
 		return err
 	}
-	if err := writeCheckpoint(h.cfg.FS, h.checkpointDir(), c.seq+1, sections); err != nil {
+	rows, err := writeCheckpoint(h.cfg.FS, h.checkpointDir(), c.seq+1, sections)
+	if rows == nil {
 		return err
 	}
 	c.seq++
-	c.last = make(map[record.Group][]byte, len(sections))
-	for _, s := range sections {
-		c.last[s.group] = s.bytes
+	c.last, c.rows = make(map[record.Group][]byte, len(sections)), map[record.Group]sectionRow{}
+	for i, s := range sections {
+		if len(s.bytes) <= keptSectionBytes {
+			c.last[s.group] = s.bytes
+		} else {
+			c.rows[s.group] = rows[i]
+		}
 	}
-	return nil
+	for _, s := range fresh {
+		if s.g.old != nil {
+			s.g.old.section = nil // it is in the file that was just written
+		}
+	}
+	return err
+}
+
+// stored reads a group's section from the last checkpoint. If that is damaged, a sound
+// machine saves its state once more, for the next attempt.
+func (h *Host) stored(g *Group) ([]byte, error) {
+	c := &h.checkpoint
+	b, err := readSection(h.cfg.FS, h.checkpointDir(), c.seq, c.rows[g.ID()])
+	if err != nil && g.Err() == nil {
+		g.Do(func() { g.dirty = true })
+		return nil, err
+	}
+	if err != nil {
+		h.cfg.Logger.Error("checkpoint is damaged, of a group that does not run", "group", g.ID(), "err", err)
+		return encodeDamage(err), nil
+	}
+	return b, nil
 }
 
 // settlers is how many machines are settled at a time: fsyncs that wait together
@@ -299,6 +330,12 @@ func (h *Host) sections(fresh []saved, unclaimed map[record.Group]*recovered) ([
 			add(id, b)
 		case h.checkpoint.last[id] != nil:
 			add(id, h.checkpoint.last[id])
+		case h.checkpoint.rows[id].size > 0:
+			b, err := h.stored(s.g)
+			if err != nil {
+				return nil, err
+			}
+			add(id, b)
 		case !s.pending && s.g.lost() != nil:
 			add(id, encodeDamage(s.g.lost()))
 		case s.g.old != nil && s.g.old.section != nil:

@@ -141,8 +141,10 @@ type encodedSection struct {
 
 func checkpointName(seq uint64) string { return fmt.Sprintf("%016x%s", seq, checkpointSuffix) }
 
-// writeCheckpoint writes one checkpoint file and removes older ones.
-func writeCheckpoint(fsys vfs.FS, dir string, seq uint64, sections []encodedSection) error {
+// writeCheckpoint writes one checkpoint file and removes older ones. It puts the sections in
+// the order of groups, and says where in the file each is; with an error too, if older
+// files could not be removed.
+func writeCheckpoint(fsys vfs.FS, dir string, seq uint64, sections []encodedSection) ([]sectionRow, error) {
 	slices.SortFunc(sections, func(a, b encodedSection) int {
 		switch {
 		case a.group < b.group:
@@ -161,9 +163,31 @@ func writeCheckpoint(fsys vfs.FS, dir string, seq uint64, sections []encodedSect
 	parts = append(parts, table, binary.LittleEndian.AppendUint32(nil, uint32(len(table))))
 
 	if err := vfs.ReplaceFile(fsys, dir, checkpointName(seq), parts...); err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
+		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	return removeCheckpointsBefore(fsys, dir, seq)
+	rows, err := decodeTable(table, seq)
+	if err != nil {
+		panic(fmt.Sprintf("replica: a checkpoint's table that was just made: %v", err))
+	}
+	return rows, removeCheckpointsBefore(fsys, dir, seq)
+}
+
+// readSection reads one section of a checkpoint file as it was written.
+func readSection(fsys vfs.FS, dir string, seq uint64, r sectionRow) ([]byte, error) {
+	name := path.Join(dir, checkpointName(seq))
+	f, err := fsys.Open(name, vfs.Mode{})
+	if err != nil {
+		return nil, &CheckpointError{name, err}
+	}
+	defer func() { _ = f.Close() }()
+	b := make([]byte, r.size)
+	if _, err := f.ReadAt(b, int64(r.at)); err != nil {
+		return nil, &CheckpointError{name, fmt.Errorf("section of group %d: %w", r.group, err)}
+	}
+	if got := crc32.Checksum(b, record.Castagnoli); got != r.crc {
+		return nil, &CheckpointError{name, fmt.Errorf("section of group %d at offset %d: CRC %08x, want %08x", r.group, r.at, got, r.crc)}
+	}
+	return b, nil
 }
 
 func encodeTable(seq uint64, sections []encodedSection) []byte {

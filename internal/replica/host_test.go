@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"path"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,6 +26,7 @@ type tally struct {
 	led    chan Status
 	fail   error // Settle's answer
 	lost   error // Save's
+	pad    int   // bytes that Save adds
 }
 
 func newTally() *tally { return &tally{led: make(chan Status, 100)} }
@@ -44,7 +46,8 @@ func (m *tally) Led(s Status) {
 	}
 }
 func (m *tally) Save() ([]byte, error) {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, m.count), m.digest), m.lost
+	b := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, m.count), m.digest)
+	return append(b, make([]byte, m.pad)...), m.lost
 }
 func (m *tally) Restore(b []byte) error {
 	m.mu.Lock()
@@ -186,6 +189,61 @@ func TestStoppedReplicaIsWholeAfterRestart(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// The large state of an idle group is not kept in memory from one checkpoint to the next,
+// and is in all of them, also of a replica that stopped; if the file is damaged it is saved anew.
+func TestLargeSectionsAreReadFromTheLastCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	h := openHost(t, vfs.OS{}, dir)
+	idle, m := addTally(t, h, 1)
+	busy, _ := addTally(t, h, 2)
+	stopped, s := addTally(t, h, 3)
+	m.pad, s.pad = 2*keptSectionBytes, 2*keptSectionBytes
+	propose := func(g *Group) {
+		t.Helper()
+		if _, err := g.ProposeWait(context.Background(), []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	propose(idle)
+	propose(stopped)
+	for round := range 3 {
+		propose(busy)
+		if err := h.Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		stopped.Fail(errors.New("stopped"))
+		kept := 0
+		for _, b := range h.checkpoint.last {
+			kept += len(b)
+		}
+		if kept > keptSectionBytes || len(h.checkpoint.rows) != 2 {
+			t.Fatalf("round %d: %d bytes are kept, %d sections are not", round, kept, len(h.checkpoint.rows))
+		}
+	}
+	name := path.Join(h.checkpointDir(), checkpointName(h.checkpoint.seq))
+	if err := vfs.FlipBit(vfs.OS{}, name, int64(h.checkpoint.rows[1].at)+100, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Checkpoint(); err == nil {
+		t.Fatal("the damage was not found")
+	}
+	if err := h.Checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h = openHost(t, vfs.OS{}, dir)
+	for _, id := range []record.Group{1, 3} {
+		if g, m := addTally(t, h, id); m.count != 1 || g.Err() != nil {
+			t.Errorf("group %d came back with %d entries: %v", id, m.count, g.Err())
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
