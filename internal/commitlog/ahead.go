@@ -118,10 +118,10 @@ func (c *aheadChunk) drop() {
 	}
 }
 
-// readAhead reads what follows a chunk that ended at offset in s, for the reader who
-// got that one with the same limits. What it cannot read is left to that reader,
-// damage too.
-func (l *Log) readAhead(s *segment, offset record.Offset, maxBytes int, limit record.Offset) {
+// readAhead reads what follows a chunk that ended at offset, for the reader who got
+// that one with the same limits. What it cannot read is left to that reader, damage
+// too. It does nothing if no read ended there lately, as when the segment is gone.
+func (l *Log) readAhead(offset record.Offset, maxBytes int, limit record.Offset) {
 	l.mu.Lock()
 	if !l.ready || offset >= min(limit, l.end) || len(l.tail.pieces) > 0 && offset >= l.tail.pieces[0].first {
 		l.mu.Unlock()
@@ -129,8 +129,8 @@ func (l *Log) readAhead(s *segment, offset record.Offset, maxBytes int, limit re
 	}
 	r, err := l.locate(offset)
 	l.mu.Unlock()
-	if err != nil || r.seg != s || r.hintPos == 0 {
-		return // the segment is gone, or the reader has been away for long
+	if err != nil || r.hintPos == 0 {
+		return
 	}
 	roomBytes := min(maxBytes, maxReadBytes)
 	if !l.shared.ahead.reserve(roomBytes) {
@@ -141,5 +141,5 @@ func (l *Log) readAhead(s *segment, offset record.Offset, maxBytes int, limit re
 	if c, next, err := l.readFile(&r); err == nil {
 		ahead.Chunk, ahead.next = c, next
 	}
-	l.shared.ahead.put(place{s, offset}, ahead)
+	l.shared.ahead.put(place{r.seg, offset}, ahead)
 }

@@ -91,6 +91,22 @@ func floorOffset(entries []entry, rel int64) int {
 	return sort.Search(len(entries), func(i int) bool { return int64(entries[i].rel) > rel }) - 1
 }
 
+// usefulBytes is how much of so many bytes from pos on is worth reading: if the index
+// shows that a large batch begins within them and ends behind, only what is before.
+// What is left out may hold less than intervalBytes of whole batches.
+func usefulBytes(entries []entry, pos, wantBytes, intervalBytes int64) int64 {
+	end := pos + wantBytes
+	next := sort.Search(len(entries), func(i int) bool { return int64(entries[i].pos) > end })
+	if next == 0 || next == len(entries) {
+		return wantBytes
+	}
+	last := int64(entries[next-1].pos)
+	if last <= pos || end-last <= intervalBytes {
+		return wantBytes
+	}
+	return last - pos
+}
+
 // floorTime is the number of the last entry before which no timestamp reaches t.
 func floorTime(entries []entry, t int64) int {
 	return max(0, sort.Search(len(entries), func(i int) bool { return entries[i].before >= t })-1)

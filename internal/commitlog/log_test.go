@@ -273,6 +273,38 @@ func TestAReadCostsOneReadOfTheFile(t *testing.T) {
 	}
 }
 
+// A reader with room for one and a half batches would read each half of a batch twice.
+func TestAReaderInSequenceDoesNotReadWhatItCannotServe(t *testing.T) {
+	mem := vfs.NewMem()
+	cfg := testConfig(mem)
+	cfg.SegmentBytes = 1 << 20
+	l := openLog(t, cfg, 0)
+	var size int
+	for i := range record.Offset(20) {
+		b, err := record.Encode(record.BatchOptions{}, []record.Record{{Offset: i, Value: make([]byte, 10_000)}})
+		must(t, err)
+		h, err := record.Verify(b)
+		must(t, err, l.Append(b, h, nil))
+		size = len(b)
+	}
+	must(t, l.Flush(), l.Sync(), l.Close())
+	counting := &countingFS{FS: mem}
+	cfg.FS = counting
+	l = openLog(t, cfg, 20)
+	counting.bytes = 0
+	for o := range record.Offset(20) {
+		c, err := l.Read(o, size*3/2, true, 20)
+		must(t, err)
+		if c.SizeBytes != size {
+			t.Fatalf("%d bytes at %d, want %d", c.SizeBytes, o, size)
+		}
+		c.Release()
+	}
+	if most := int64(size * 22); counting.bytes > most {
+		t.Errorf("%d bytes were read, want at most %d", counting.bytes, most)
+	}
+}
+
 func TestAFullDiskKeepsTheTailAndIsSurvived(t *testing.T) {
 	mem := vfs.NewMem()
 	faulty := vfs.NewFaulty(mem)

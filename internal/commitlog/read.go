@@ -155,6 +155,7 @@ func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, record.Offset, error) {
 	want := min(int64(max(r.maxBytes, 0)), maxReadBytes)
 	if r.hintPos > 0 {
 		c.pos, c.next = r.hintPos, r.offset
+		want = usefulBytes(r.entries, c.pos, want, l.interval)
 	} else {
 		want += l.interval
 	}
@@ -179,8 +180,8 @@ func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, record.Offset, error) {
 	l.remember(hint{r.seg, c.next, c.pos + int64(c.at), ahead})
 	out := Chunk{Parts: [][]byte{c.buf.B[c.first:c.at:c.at]}, SizeBytes: c.at - c.first, Release: c.buf.Release}
 	if r.hintPos > 0 && err == nil && c.next < min(r.next, r.limit) {
-		seg, next, maxBytes, limit := r.seg, c.next, r.maxBytes, r.limit
-		out.Ahead = func() { l.readAhead(seg, next, maxBytes, limit) }
+		next, maxBytes, limit := c.next, r.maxBytes, r.limit
+		out.Ahead = func() { l.readAhead(next, maxBytes, limit) }
 	}
 	return out, c.next, nil
 }
