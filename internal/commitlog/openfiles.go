@@ -21,6 +21,7 @@ type OpenFiles struct {
 	bySegment  map[*segment]*openFile
 	recent     *list.List // of *openFile, the most recently used in front
 	indexBytes int64
+	ahead      aheads
 }
 
 // openFile is a segment's file, open for reading.
@@ -31,8 +32,10 @@ type openFile struct {
 	users int  // guarded by OpenFiles.mu
 	gone  bool // to be closed by the last user
 
-	mu    sync.Mutex // guards loading
+	mu    sync.Mutex // guards loading, and opening direct
 	index *closedIndex
+	// direct is the file opened once more, past the page cache; nil: not yet.
+	direct vfs.File
 }
 
 // closedIndex is a closed segment's index. When the segment is damaged it ends
@@ -47,7 +50,10 @@ type closedIndex struct {
 
 // NewOpenFiles returns a cache of at most maxFiles files and maxIndexBytes of indexes.
 func NewOpenFiles(maxFiles int, maxIndexBytes int64) *OpenFiles {
-	return &OpenFiles{maxFiles: maxFiles, maxIndexBytes: maxIndexBytes, bySegment: map[*segment]*openFile{}, recent: list.New()}
+	return &OpenFiles{
+		maxFiles: maxFiles, maxIndexBytes: maxIndexBytes,
+		bySegment: map[*segment]*openFile{}, recent: list.New(), ahead: aheads{at: map[place]*ahead{}},
+	}
 }
 
 // sharedFiles serves all logs whose Config names no other.
@@ -86,14 +92,43 @@ func (o *OpenFiles) release(of *openFile) {
 	defer o.mu.Unlock()
 	of.users--
 	if of.gone && of.users == 0 {
-		_ = of.f.Close()
+		of.close()
 	}
+}
+
+// close is for when nobody uses it.
+func (of *openFile) close() {
+	_ = of.f.Close()
+	if of.direct != nil {
+		_ = of.direct.Close()
+	}
+}
+
+// pastCache is the file for reading past the page cache, in whole pages. Where that
+// cannot be done it goes through it.
+func (of *openFile) pastCache() (vfs.File, error) {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if of.direct != nil {
+		return of.direct, nil
+	}
+	f, err := of.seg.fs.Open(of.seg.path, vfs.Mode{Direct: true})
+	if err != nil {
+		return nil, err
+	}
+	of.direct = f
+	return f, nil
 }
 
 // forget closes a segment's file, now or when its last reader is done.
 func (o *OpenFiles) forget(s *segment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for at := range o.ahead.at {
+		if at.seg == s {
+			o.ahead.drop(at)
+		}
+	}
 	if of := o.bySegment[s]; of != nil {
 		o.remove(of)
 	}
@@ -107,7 +142,7 @@ func (o *OpenFiles) remove(of *openFile) {
 	}
 	of.gone = true
 	if of.users == 0 {
-		_ = of.f.Close()
+		of.close()
 	}
 }
 

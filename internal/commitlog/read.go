@@ -29,6 +29,11 @@ const maxReadBytes = 8 << 20
 //
 // Errors: ErrOutOfRange below the log start when the data is gone; *CorruptError.
 func (l *Log) Read(offset record.Offset, maxBytes int, minOne bool, limit record.Offset) (Chunk, error) {
+	return l.read(offset, maxBytes, minOne, limit, false)
+}
+
+// read is Read; on says that it is for ReadOn.
+func (l *Log) read(offset record.Offset, maxBytes int, minOne bool, limit record.Offset, on bool) (Chunk, error) {
 	for {
 		l.mu.Lock()
 		limit = min(limit, l.end)
@@ -46,7 +51,7 @@ func (l *Log) Read(offset record.Offset, maxBytes int, minOne bool, limit record
 		if err != nil {
 			return Chunk{}, err
 		}
-		r.maxBytes, r.minOne, r.limit = maxBytes, minOne, limit
+		r.maxBytes, r.minOne, r.limit, r.on = maxBytes, minOne, limit, on
 		c, err := l.readFile(&r)
 		if err != nil && l.wasDropped(r.seg) {
 			continue // its file may be gone by now
@@ -77,6 +82,7 @@ type fileRead struct {
 	maxBytes int
 	minOne   bool
 	limit    record.Offset
+	on       bool // for ReadOn: what is read is the caller's to keep
 }
 
 // locate finds the segment that holds offset. The caller holds mu.
@@ -145,13 +151,7 @@ func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, error) {
 		return Chunk{}, &CorruptError{r.seg.path, 0, fmt.Errorf("offset %d is not in the index", r.offset)}
 	}
 	c := cursor{r: r, entry: i, pos: int64(r.entries[i].pos), next: r.seg.base + record.Offset(r.entries[i].rel)}
-	want := min(int64(max(r.maxBytes, 0)), maxReadBytes)
-	if r.hintPos > 0 {
-		c.pos, c.next = r.hintPos, r.offset
-	} else {
-		want += l.interval
-	}
-	if err := c.fill(of, max(want, record.HeaderBytes)); err != nil {
+	if err := l.begin(of, r, &c); err != nil {
 		return Chunk{}, err
 	}
 	if err := c.skip(of); err != nil {
@@ -164,13 +164,38 @@ func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, error) {
 		c.buf.Release()
 		return Chunk{}, err
 	}
+	// What is sound before damage is served; the next read names the damage.
+	chunk := Chunk{Parts: [][]byte{c.buf.B[c.first:c.at:c.at]}, SizeBytes: c.at - c.first}
 	ahead := int64(0)
-	if r.hintPos > 0 {
+	switch {
+	case r.on:
+		l.readAhead(of, r, c.next, c.pos+int64(c.at), chunk.SizeBytes)
+	case r.hintPos > 0:
 		ahead = prefetch(of.f, c.pos+int64(len(c.buf.B)), r.ahead, r.sizeBytes)
 	}
-	// What is sound before damage is served; the next read names the damage.
+	if !r.on {
+		chunk.Release = c.buf.Release
+	}
 	l.remember(hint{r.seg, c.next, c.pos + int64(c.at), ahead})
-	return Chunk{Parts: [][]byte{c.buf.B[c.first:c.at:c.at]}, SizeBytes: c.at - c.first, Release: c.buf.Release}, nil
+	return chunk, nil
+}
+
+// begin fills the cursor from the index entry on, or where the last read ended, or has
+// what was read ahead.
+func (l *Log) begin(of *openFile, r *fileRead, c *cursor) error {
+	if r.on {
+		if a := l.shared.take(place{r.seg, r.offset}); a != nil {
+			c.buf, c.pos, c.at, c.next = record.KeptBuffer(a.bytes), a.from, int(a.pos-a.from), r.offset
+			return nil
+		}
+	}
+	want := min(int64(max(r.maxBytes, 0)), maxReadBytes)
+	if r.hintPos > 0 {
+		c.pos, c.next = r.hintPos, r.offset
+	} else {
+		want += l.interval
+	}
+	return c.fill(of, max(want, record.HeaderBytes))
 }
 
 // prefetchBytes is how far ahead of a reader in sequence the disk is asked to read.
@@ -224,7 +249,12 @@ func (c *cursor) fill(of *openFile, n int64) error {
 	c.pos += int64(c.at)
 	c.at, c.first = 0, 0
 	c.buf.Release()
-	c.buf = record.NewBuffer(int(max(0, min(n, c.r.sizeBytes-c.pos))))
+	size := int(max(0, min(n, c.r.sizeBytes-c.pos)))
+	if c.r.on {
+		c.buf = record.KeptBuffer(record.Kept(size))
+	} else {
+		c.buf = record.NewBuffer(size)
+	}
 	if err := readFull(of.f, c.buf.B, c.pos); err != nil {
 		err = c.corrupt(err)
 		c.buf.Release()
