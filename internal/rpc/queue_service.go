@@ -119,7 +119,8 @@ func sending(r *tubev1.SendRequest, prefix string, now time.Time) ([]queue.Outgo
 	out := make([]queue.Outgoing, len(r.Messages))
 	for i, m := range r.Messages {
 		var err error
-		if out[i], err = outgoing(m, fieldAt(prefix+"messages", i), now); err != nil {
+		if out[i], err = outgoing(m, "", now); err != nil {
+			_, err = outgoing(m, fieldAt(prefix+"messages", i), now) // the same, told in full
 			return nil, err
 		}
 	}
