@@ -72,7 +72,7 @@ func (frameCodec) Unmarshal(b []byte, into any) error {
 		return errFrame
 	}
 	list = append([]byte(nil), list...) // connect uses b again
-	f.messages = make([]received, 0, len(list)/128+1)
+	f.messages = nil
 	for len(list) > 0 {
 		num, typ, n := protowire.ConsumeTag(list)
 		if n < 0 || num != 1 || typ != protowire.BytesType {
@@ -82,11 +82,14 @@ func (frameCodec) Unmarshal(b []byte, into any) error {
 		if size < 0 {
 			return errFrame
 		}
-		list = list[n+size:]
 		r, ok := message(m)
 		if !ok {
 			return errFrame
 		}
+		if f.messages == nil { // the others are about as large
+			f.messages = make([]received, 0, len(list)/(n+size)+1)
+		}
+		list = list[n+size:]
 		f.messages = append(f.messages, r)
 	}
 	return nil

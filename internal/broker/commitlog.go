@@ -27,6 +27,7 @@ type logWriter interface {
 
 type logReader interface {
 	Read(offset record.Offset, maxBytes int, minOne bool, limit record.Offset) (commitlog.Chunk, error)
+	ReadOn(offset record.Offset, maxBytes int, limit record.Offset) ([]byte, error)
 	OffsetForTime(timeMillis int64) (record.Offset, int64, record.Epoch, error)
 	OffsetForMaxTime() (record.Offset, int64, record.Epoch, error)
 	RetentionCandidate(now time.Time, retention time.Duration, retentionBytes int64) record.Offset

@@ -93,7 +93,7 @@ type messages struct{ p *Partition }
 func (s messages) End() record.Offset { return s.p.machine.bounds.Load().HighWatermark }
 
 // readAheadBytes are read at once by who reads on where the last batch ended.
-const readAheadBytes = 1<<20 + record.HeaderBytes
+const readAheadBytes = 1 << 20
 
 // readStepBytes are read at once by who looks for single batches.
 const readStepBytes = 256 << 10
@@ -109,23 +109,18 @@ func (s messages) Messages(o record.Offset) ([]queue.Message, error) {
 	if ms != nil {
 		return ms, nil
 	}
-	want := 1
+	var all []byte
+	var err error
 	if follows {
-		want = readAheadBytes
+		all, err = s.p.log.ReadOn(o, readAheadBytes, b.HighWatermark)
+	} else {
+		all, err = s.p.readOne(o, b.HighWatermark)
 	}
-	chunk, err := s.p.log.Read(o, want, true, b.HighWatermark)
 	if errors.Is(err, commitlog.ErrOutOfRange) {
 		return nil, fmt.Errorf("%w: %w", queue.ErrGone, err)
 	}
 	if err != nil {
 		return nil, s.p.readError(err)
-	}
-	var all []byte // most have one part: append does not clear what it copies over
-	for _, part := range chunk.Parts {
-		all = append(all, part...)
-	}
-	if chunk.Release != nil {
-		chunk.Release()
 	}
 	for len(all) > 0 {
 		b, rest, err := decode(all, s.p.id.Partition, s.p.broker.limits)
@@ -142,6 +137,16 @@ func (s messages) Messages(o record.Offset) ([]queue.Message, error) {
 		return nil, fmt.Errorf("%w: partition %s: nothing at offset %d", ErrStorage, s.p.id, o)
 	}
 	return ms, nil
+}
+
+// readOne reads the batch of an offset.
+func (p *Partition) readOne(o, end record.Offset) ([]byte, error) {
+	chunk, err := p.log.Read(o, 1, true, end)
+	if err != nil || chunk.Release == nil {
+		return nil, err
+	}
+	defer chunk.Release()
+	return slices.Concat(chunk.Parts...), nil
 }
 
 // one is a single message.
@@ -162,7 +167,7 @@ func decode(b []byte, p record.Partition, lim record.Limits) (*cachedBatch, []by
 	if h.SizeBytes() > len(b) {
 		return nil, nil, fmt.Errorf("%w: a batch of %d bytes, %d are there", record.ErrCorrupt, h.SizeBytes(), len(b))
 	}
-	c := &cachedBatch{base: h.BaseOffset, messages: make([]queue.Message, 0, h.Count), bytes: h.SizeBytes()}
+	c := &cachedBatch{base: h.BaseOffset, messages: make([]queue.Message, 0, h.Count), bytes: h.SizeBytes() + 128*int(h.Count)}
 	err = record.Each(b[:h.SizeBytes()], lim, func(r record.Record) bool {
 		m := queue.Message{Partition: p, Offset: r.Offset, TimestampMillis: r.Timestamp, Key: r.Key, KeyNull: r.Key == nil, Value: r.Value}
 		if len(r.Headers) > 0 {
@@ -175,7 +180,9 @@ func decode(b []byte, p record.Partition, lim record.Limits) (*cachedBatch, []by
 			}
 		}
 		c.messages = append(c.messages, m)
-		c.bytes += 128 + len(r.Key) + len(r.Value)
+		if h.Compression() != record.None { // else they are parts of b
+			c.bytes += len(r.Key) + len(r.Value)
+		}
 		return true
 	})
 	return c, b[h.SizeBytes():], err

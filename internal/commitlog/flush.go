@@ -235,6 +235,7 @@ func (l *Log) toSweep() ([]string, error) {
 // Close gives up files and memory. What is not flushed is lost to this log: the
 // owner has it in the write-ahead log. Reads under way finish.
 func (l *Log) Close() error {
+	defer l.reading.Wait() // when they can be begun no more
 	l.io.Lock()
 	defer l.io.Unlock()
 	l.mu.Lock()

@@ -68,9 +68,10 @@ type Log struct {
 	roll     bool // the next batch begins a new segment
 	hints    [8]hint
 	nextHint int
-	doomed   []string   // files for Sweep
-	dropped  []*segment // segments for Sweep
-	failed   error      // a write or sync failed: nothing is written any more
+	reading  sync.WaitGroup // what reads ahead; begun under mu, while ready
+	doomed   []string       // files for Sweep
+	dropped  []*segment     // segments for Sweep
+	failed   error          // a write or sync failed: nothing is written any more
 }
 
 // hint is where a read ended, and a consumer's next one will begin.

@@ -71,6 +71,16 @@ func (m *Memory) Read(offset record.Offset, maxBytes int, minOne bool, limit rec
 	return m.tail.read(offset, maxBytes, minOne, limit, m.end), nil
 }
 
+// ReadOn is Log.ReadOn.
+func (m *Memory) ReadOn(offset record.Offset, maxBytes int, limit record.Offset) ([]byte, error) {
+	c, err := m.Read(offset, maxBytes, true, limit)
+	if err != nil || c.Release == nil {
+		return nil, err
+	}
+	defer c.Release()
+	return c.join(), nil
+}
+
 // SetLogStart is Log.SetLogStart; memory is given back in pieces of up to 64 KiB.
 func (m *Memory) SetLogStart(to record.Offset) error {
 	m.mu.Lock()

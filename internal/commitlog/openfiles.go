@@ -22,7 +22,8 @@ type OpenFiles struct {
 	recent     *list.List // of *openFile, the most recently used in front
 	indexBytes int64
 
-	ahead aheads
+	ahead  aheads
+	onward onwards
 }
 
 // openFile is a segment's file, open for reading.
@@ -33,8 +34,10 @@ type openFile struct {
 	users int  // guarded by OpenFiles.mu
 	gone  bool // to be closed by the last user
 
-	mu    sync.Mutex // guards loading
+	mu    sync.Mutex // guards loading, and opening direct
 	index *closedIndex
+	// direct is the file opened once more, past the page cache; nil: not yet.
+	direct vfs.File
 }
 
 // closedIndex is a closed segment's index. When the segment is damaged it ends
@@ -49,7 +52,10 @@ type closedIndex struct {
 
 // NewOpenFiles returns a cache of at most maxFiles files and maxIndexBytes of indexes.
 func NewOpenFiles(maxFiles int, maxIndexBytes int64) *OpenFiles {
-	return &OpenFiles{maxFiles: maxFiles, maxIndexBytes: maxIndexBytes, bySegment: map[*segment]*openFile{}, recent: list.New()}
+	return &OpenFiles{
+		maxFiles: maxFiles, maxIndexBytes: maxIndexBytes,
+		bySegment: map[*segment]*openFile{}, recent: list.New(), onward: onwards{at: map[place]*onward{}},
+	}
 }
 
 // Trim gives back what was read ahead for readers who have not come for it since the
@@ -92,8 +98,32 @@ func (o *OpenFiles) release(of *openFile) {
 	defer o.mu.Unlock()
 	of.users--
 	if of.gone && of.users == 0 {
-		_ = of.f.Close()
+		of.close()
 	}
+}
+
+// close is for when nobody uses it.
+func (of *openFile) close() {
+	_ = of.f.Close()
+	if of.direct != nil {
+		_ = of.direct.Close()
+	}
+}
+
+// pastCache is the file for reading past the page cache, in whole pages. Where that
+// cannot be done it goes through it.
+func (of *openFile) pastCache() (vfs.File, error) {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if of.direct != nil {
+		return of.direct, nil
+	}
+	f, err := of.seg.fs.Open(of.seg.path, vfs.Mode{Direct: true})
+	if err != nil {
+		return nil, err
+	}
+	of.direct = f
+	return f, nil
 }
 
 // forget closes a segment's file, now or when its last reader is done.
@@ -101,6 +131,11 @@ func (o *OpenFiles) forget(s *segment) {
 	o.ahead.forget(s)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for at := range o.onward.at {
+		if at.seg == s {
+			o.onward.drop(at)
+		}
+	}
 	if of := o.bySegment[s]; of != nil {
 		o.remove(of)
 	}
@@ -114,7 +149,7 @@ func (o *OpenFiles) remove(of *openFile) {
 	}
 	of.gone = true
 	if of.users == 0 {
-		_ = of.f.Close()
+		of.close()
 	}
 }
 

@@ -33,6 +33,11 @@ const maxReadBytes = 8 << 20
 //
 // Errors: ErrOutOfRange below the log start when the data is gone; *CorruptError.
 func (l *Log) Read(offset record.Offset, maxBytes int, minOne bool, limit record.Offset) (Chunk, error) {
+	return l.read(offset, maxBytes, minOne, limit, false)
+}
+
+// read is Read; on says that it is for ReadOn.
+func (l *Log) read(offset record.Offset, maxBytes int, minOne bool, limit record.Offset, on bool) (Chunk, error) {
 	for {
 		l.mu.Lock()
 		limit = min(limit, l.end)
@@ -50,10 +55,12 @@ func (l *Log) Read(offset record.Offset, maxBytes int, minOne bool, limit record
 		if err != nil {
 			return Chunk{}, err
 		}
-		if c, ok := l.shared.ahead.take(place{r.seg, offset}, maxBytes, limit); ok {
-			return c, nil
+		if !on {
+			if c, ok := l.shared.ahead.take(place{r.seg, offset}, maxBytes, limit); ok {
+				return c, nil
+			}
 		}
-		r.maxBytes, r.minOne, r.limit = maxBytes, minOne, limit
+		r.maxBytes, r.minOne, r.limit, r.on = maxBytes, minOne, limit, on
 		c, _, err := l.readFile(&r)
 		if err != nil && l.wasDropped(r.seg) {
 			continue // its file may be gone by now
@@ -84,6 +91,7 @@ type fileRead struct {
 	maxBytes int
 	minOne   bool
 	limit    record.Offset
+	on       bool // for ReadOn: what is read is the caller's to keep
 }
 
 // locate finds the segment that holds offset. The caller holds mu.
@@ -152,14 +160,7 @@ func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, record.Offset, error) {
 		return Chunk{}, 0, &CorruptError{r.seg.path, 0, fmt.Errorf("offset %d is not in the index", r.offset)}
 	}
 	c := cursor{r: r, entry: i, pos: int64(r.entries[i].pos), next: r.seg.base + record.Offset(r.entries[i].rel)}
-	want := min(int64(max(r.maxBytes, 0)), maxReadBytes)
-	if r.hintPos > 0 {
-		c.pos, c.next = r.hintPos, r.offset
-		want = usefulBytes(r.entries, c.pos, want, l.interval)
-	} else {
-		want += l.interval
-	}
-	if err := c.fill(of, max(want, record.HeaderBytes)); err != nil {
+	if err := l.begin(of, r, &c); err != nil {
 		return Chunk{}, 0, err
 	}
 	if err := c.skip(of); err != nil {
@@ -172,18 +173,44 @@ func (l *Log) readAt(of *openFile, r *fileRead) (Chunk, record.Offset, error) {
 		c.buf.Release()
 		return Chunk{}, 0, err
 	}
+	// What is sound before damage is served; the next read names the damage.
+	out := Chunk{Parts: [][]byte{c.buf.B[c.first:c.at:c.at]}, SizeBytes: c.at - c.first}
 	ahead := int64(0)
-	if r.hintPos > 0 {
+	switch {
+	case r.on:
+		l.readOnward(of, r, c.next, c.pos+int64(c.at), out.SizeBytes)
+	case r.hintPos > 0:
 		ahead = prefetch(of.f, c.pos+int64(len(c.buf.B)), r.ahead, r.sizeBytes)
 	}
-	// What is sound before damage is served; the next read names the damage.
 	l.remember(hint{r.seg, c.next, c.pos + int64(c.at), ahead})
-	out := Chunk{Parts: [][]byte{c.buf.B[c.first:c.at:c.at]}, SizeBytes: c.at - c.first, Release: c.buf.Release}
+	if r.on {
+		return out, c.next, nil
+	}
+	out.Release = c.buf.Release
 	if r.hintPos > 0 && err == nil && c.next < min(r.next, r.limit) {
 		next, maxBytes, limit := c.next, r.maxBytes, r.limit
 		out.Ahead = func() { l.readAhead(next, maxBytes, limit) }
 	}
 	return out, c.next, nil
+}
+
+// begin fills the cursor from the index entry on, or where the last read ended, or has
+// what was read onward.
+func (l *Log) begin(of *openFile, r *fileRead, c *cursor) error {
+	if r.on {
+		if a := l.shared.take(place{r.seg, r.offset}); a != nil {
+			c.buf, c.pos, c.at, c.next = record.KeptBuffer(a.bytes), a.from, int(a.pos-a.from), r.offset
+			return nil
+		}
+	}
+	want := min(int64(max(r.maxBytes, 0)), maxReadBytes)
+	if r.hintPos > 0 {
+		c.pos, c.next = r.hintPos, r.offset
+		want = usefulBytes(r.entries, c.pos, want, l.interval)
+	} else {
+		want += l.interval
+	}
+	return c.fill(of, max(want, record.HeaderBytes))
 }
 
 // prefetchBytes is how far ahead of a reader in sequence the disk is asked to read.
@@ -237,7 +264,12 @@ func (c *cursor) fill(of *openFile, n int64) error {
 	c.pos += int64(c.at)
 	c.at, c.first = 0, 0
 	c.buf.Release()
-	c.buf = record.NewBuffer(int(max(0, min(n, c.r.sizeBytes-c.pos))))
+	size := int(max(0, min(n, c.r.sizeBytes-c.pos)))
+	if c.r.on {
+		c.buf = record.KeptBuffer(record.Kept(size))
+	} else {
+		c.buf = record.NewBuffer(size)
+	}
 	if err := readFull(of.f, c.buf.B, c.pos); err != nil {
 		err = c.corrupt(err)
 		c.buf.Release()

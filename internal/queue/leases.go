@@ -57,10 +57,10 @@ type leases struct {
 	first, last int32   // of the list
 	strays      []int32 // heap
 
-	// hands is what each hand holds that holds something; some 130 KB for a million.
-	hands    map[uint32]*offsets
-	lastHand *offsets // the one that was looked at last
-	lastOf   uint32
+	// hands is how many leases of each page a hand holds, of those hands and pages that
+	// have some; about 100 KB for a million. (A set of offsets for each hand is moved
+	// along whenever its first one is taken out.)
+	hands map[uint32]map[int64]int
 }
 
 const (
@@ -75,7 +75,7 @@ type leasePage struct {
 }
 
 func newLeases() *leases {
-	return &leases{used: 1, pages: map[int64]*leasePage{}, hands: map[uint32]*offsets{}}
+	return &leases{used: 1, pages: map[int64]*leasePage{}, hands: map[uint32]map[int64]int{}}
 }
 
 func (t *leases) slot(n int32) *lease { return &t.blocks[n/leaseBlock][n%leaseBlock] }
@@ -187,47 +187,43 @@ func (l *lease) sinceMillis() int64 { return 100 * int64(l.since) }
 func (t *leases) hold(l *lease, hand uint32) {
 	l.hand = hand
 	t.ends(t.number(l.offset), l)
-	in := t.in(hand)
+	in := t.hands[hand]
 	if in == nil {
-		in = &offsets{}
+		in = map[int64]int{}
 		t.hands[hand] = in
 	}
-	in.add(l.offset)
-}
-
-// in is what a hand holds; nil: nothing.
-func (t *leases) in(hand uint32) *offsets {
-	if t.lastHand == nil || t.lastOf != hand {
-		in := t.hands[hand]
-		if in == nil {
-			return nil
-		}
-		t.lastHand, t.lastOf = in, hand
-	}
-	return t.lastHand
+	in[int64(l.offset)>>pageBits]++
 }
 
 // letGo takes a lease out of its hand and of those that end.
 func (t *leases) letGo(l *lease) {
 	t.noEnd(l)
-	in := t.in(l.hand)
-	if in.remove(l.offset); in.empty() {
+	in, high := t.hands[l.hand], int64(l.offset)>>pageBits
+	if in[high]--; in[high] > 0 {
+		return
+	}
+	if delete(in, high); len(in) == 0 {
 		delete(t.hands, l.hand)
-		t.lastHand = nil
 	}
 }
 
 // inHand lists what a hand holds, by offset.
 func (t *leases) inHand(hand uint32) (list []*lease) {
-	in := t.in(hand)
-	if in == nil {
-		return nil
-	}
-	for o, ok := in.next(0); ok; o, ok = in.next(o + 1) {
-		list = append(list, t.at(o))
+	for _, high := range slices.Sorted(maps.Keys(t.hands[hand])) {
+		for _, n := range &t.pages[high].slots {
+			if n == 0 {
+				continue
+			}
+			if l := t.slot(n); l.hand == hand && t.held(n, l) {
+				list = append(list, l)
+			}
+		}
 	}
 	return list
 }
+
+// held reports whether a lease is in its hand still: those are, that end.
+func (t *leases) held(n int32, l *lease) bool { return n == t.first || l.before != 0 || l.after != 0 }
 
 // prolong moves the end of a lease that is held.
 func (t *leases) prolong(l *lease, lengthMillis uint32) {

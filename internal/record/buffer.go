@@ -2,8 +2,10 @@ package record
 
 import (
 	"math/bits"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // Buffer is a pooled, reference-counted byte slice. A produce request is read
@@ -58,6 +60,32 @@ func NewBuffer(sizeBytes int) *Buffer {
 	b.B = b.B[:sizeBytes]
 	b.refs.Store(1)
 	return b
+}
+
+// Kept returns sizeBytes for who cannot say when everybody is done with them, as parts
+// of them are passed on. They come from the pool too, and go back once the garbage
+// collector finds that nobody has any part of them: then it need not clear them for the
+// next one, which cost a queue's reader as much as reading from the disk. Their content
+// is undefined, and they begin at a page where they are as large as one.
+func Kept(sizeBytes int) []byte {
+	b := NewBuffer(sizeBytes)
+	if class, size := b.class, cap(b.B); class >= 0 && size >= keepFromBytes {
+		// What the function refers to stays: not b, therefore.
+		runtime.SetFinalizer(unsafe.SliceData(b.B), func(first *byte) {
+			unused := &Buffer{B: unsafe.Slice(first, size), class: class}
+			unused.refs.Store(1)
+			unused.Release()
+		})
+	}
+	return b.B[:sizeBytes:sizeBytes]
+}
+
+// KeptBuffer is a buffer of memory that is not the pool's: b may be used after the last
+// Release.
+func KeptBuffer(b []byte) *Buffer {
+	k := &Buffer{B: b[:len(b):len(b)], class: -1}
+	k.refs.Store(1)
+	return k
 }
 
 func classOf(sizeBytes int) int {

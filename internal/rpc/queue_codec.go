@@ -66,6 +66,9 @@ func (protoCodec) Unmarshal(b []byte, into any) error {
 		}
 		return leave(f.request, err)
 	}
+	if r, ok := into.(*tubev1.SendRequest); ok {
+		return leave(r, unmarshalSend(b, r))
+	}
 	m := into.(proto.Message)
 	return leave(m, proto.Unmarshal(b, m))
 }

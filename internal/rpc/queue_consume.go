@@ -267,7 +267,7 @@ func (c *consumer) settleSame(seq uint64, ids []string, field string, same queue
 	if err := several(len(ids), field); err != nil {
 		return err
 	}
-	return c.settling.add(c.ctx, &settleFrame{seq: seq, ids: ids, set: repeat(same, len(ids))})
+	return c.settling.add(c.ctx, &settleFrame{seq: seq, ids: ids, same: same})
 }
 
 // push sends messages down as long as there is credit: while one frame is written,
@@ -341,12 +341,17 @@ func (c *consumer) settleFrames(ctx context.Context, frames []*settleFrame) *tub
 	}
 	ids, set := make([]string, 0, n), make([]queue.Settlement, 0, n)
 	for _, f := range frames {
-		ids, set = append(ids, f.ids...), append(set, f.set...)
+		ids = append(ids, f.ids...)
+		if set = append(set, f.set...); f.set == nil {
+			for range f.ids {
+				set = append(set, f.same)
+			}
+		}
 	}
-	read, errs, _ := leases(ids)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := settleRead(ctx, c.q, c.group, read, set, errs); err != nil {
+	errs, err := settleIDs(ctx, c.q, c.group, ids, set)
+	if err != nil {
 		for i := range errs {
 			errs[i] = cmp.Or(errs[i], err)
 		}

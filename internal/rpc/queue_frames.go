@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -97,6 +98,7 @@ func appendMessages(b []byte, ds []queue.Delivery) []byte {
 		n := len(m.b) - before + sizeOfValue(ds[i].Value)
 		size += 1 + protowire.SizeBytes(n)
 	}
+	b = slices.Grow(b, size+protowire.SizeVarint(uint64(size))+1)
 	b = protowire.AppendTag(b, fieldDownMessages, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(size))
 	start := 0
@@ -202,7 +204,7 @@ func appendTime(b []byte, n protowire.Number, millis int64) []byte {
 // acknowledged reads a frame that acknowledges leases and has nothing else in it; nil:
 // it is another one, or does not decode. Their ids are parts of one string.
 func acknowledged(b []byte) *settleFrame {
-	f, list := &settleFrame{}, []byte(nil)
+	f, list := &settleFrame{same: queue.Settlement{Verdict: queue.Acknowledge}}, []byte(nil)
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -237,6 +239,5 @@ func acknowledged(b []byte) *settleFrame {
 		}
 		f.ids = append(f.ids, text[from:at])
 	}
-	f.set = repeat(queue.Settlement{Verdict: queue.Acknowledge}, len(f.ids))
 	return f
 }

@@ -92,7 +92,7 @@ func TestAcknowledgementsAreProtobuf(t *testing.T) {
 			}
 			return
 		}
-		if wantErr != nil || f.acks.seq != want.Seq || !slices.Equal(f.acks.ids, want.GetAcknowledge().GetLeaseIds()) || len(f.acks.set) != len(f.acks.ids) {
+		if wantErr != nil || f.acks.seq != want.Seq || !slices.Equal(f.acks.ids, want.GetAcknowledge().GetLeaseIds()) || f.acks.set != nil || f.acks.same.Verdict != queue.Acknowledge {
 			rt.Fatalf("got %+v, want %v, %v", f.acks, want, wantErr)
 		}
 	})

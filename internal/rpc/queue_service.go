@@ -119,7 +119,8 @@ func sending(r *tubev1.SendRequest, prefix string, now time.Time) ([]queue.Outgo
 	out := make([]queue.Outgoing, len(r.Messages))
 	for i, m := range r.Messages {
 		var err error
-		if out[i], err = outgoing(m, fieldAt(prefix+"messages", i), now); err != nil {
+		if out[i], err = outgoing(m, "", now); err != nil {
+			_, err = outgoing(m, fieldAt(prefix+"messages", i), now) // the same, told in full
 			return nil, err
 		}
 	}
@@ -300,19 +301,39 @@ func (s *queueService) settle(ctx context.Context, group string, ids []string, s
 	if err != nil {
 		return nil, err
 	}
-	read, errs, _ := leases(ids)
-	if err := settleRead(ctx, q.Queues, group, read, set, errs); err != nil {
+	errs, err := settleIDs(ctx, q.Queues, group, ids, set)
+	if err != nil {
 		return nil, err
 	}
 	return s.results(ids, errs), nil
 }
 
-// settleRead settles the leases that have no error yet, and puts theirs into errs.
-func settleRead(ctx context.Context, q Queues, group string, read []queue.Lease, set []queue.Settlement, errs []error) error {
+// settleIDs reads the leases into set and settles those that are leases: an error or nil
+// for each.
+func settleIDs(ctx context.Context, q Queues, group string, ids []string, set []queue.Settlement) (errs []error, err error) {
+	errs, all := make([]error, len(ids)), true
+	for i, id := range ids {
+		set[i].Lease, errs[i] = queue.ParseLease(id)
+		all = all && errs[i] == nil
+	}
+	if !all {
+		return errs, settleGood(ctx, q, group, set, errs)
+	}
+	answers, err := q.Settle(ctx, group, set)
+	if err == nil && len(answers) != len(set) {
+		err = fmt.Errorf("%d leases of group %s have %d answers", len(set), group, len(answers))
+	}
+	if err != nil {
+		return errs, err
+	}
+	return answers, nil
+}
+
+// settleGood settles the leases that have no error yet, and puts theirs into errs.
+func settleGood(ctx context.Context, q Queues, group string, set []queue.Settlement, errs []error) error {
 	good := make([]queue.Settlement, 0, len(set))
 	for i := range set {
 		if errs[i] == nil {
-			set[i].Lease = read[i]
 			good = append(good, set[i])
 		}
 	}

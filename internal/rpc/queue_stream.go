@@ -69,9 +69,10 @@ func signal(c chan struct{}) {
 
 // settleFrame is one request of a stream about leases.
 type settleFrame struct {
-	seq uint64
-	ids []string
-	set []queue.Settlement
+	seq  uint64
+	ids  []string
+	same queue.Settlement   // of all of them, if set is nil
+	set  []queue.Settlement // of each
 }
 
 // maxSettling leases wait to be settled; then reading stops.

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"sync/atomic"
 	"syscall"
-	"unsafe"
 )
 
 const pageBytes = 4096
@@ -141,7 +140,7 @@ func (f *memFile) aligned(b []byte, off int64) error {
 	if !f.mode.Direct || len(b) == 0 {
 		return nil
 	}
-	if off%DirectAlign != 0 || len(b)%DirectAlign != 0 || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%DirectAlign != 0 {
+	if off%DirectAlign != 0 || len(b)%DirectAlign != 0 || !Aligned(b) {
 		return syscall.EINVAL
 	}
 	return nil

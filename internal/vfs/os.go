@@ -31,6 +31,9 @@ func AlignedBytes(n int) []byte {
 	return b[pad : pad+n : pad+n]
 }
 
+// Aligned reports whether the address of b is a multiple of DirectAlign.
+func Aligned(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%DirectAlign == 0 }
+
 // IsFull reports whether err says that the disk, or the user's share of it, is full.
 func IsFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
