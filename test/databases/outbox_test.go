@@ -515,19 +515,26 @@ func aKilledRelayIsSucceeded(t *testing.T, s *server) {
 	if repeats.n != 20 {
 		t.Errorf("%d repeats were sent", repeats.n)
 	}
+	if !slices.Equal(repeats.ids, numbers("", 30)) {
+		t.Errorf("the next relay sends %v", repeats.ids)
+	}
 	if got := n.read(t, topic); !slices.Equal(got, numbers("", 30)) {
 		t.Errorf("the topic has %v", got)
 	}
 }
 
-// repeats counts what a node says to have had.
+// repeats counts what a node says to have had, and keeps in which order all was sent.
 type repeats struct {
-	to outbox.Sender
-	mu sync.Mutex
-	n  int
+	to  outbox.Sender
+	mu  sync.Mutex
+	n   int
+	ids []string
 }
 
 func (r *repeats) SendAsync(ctx context.Context, m *tube.Outgoing, done func(tube.Result, error)) {
+	r.mu.Lock()
+	r.ids = append(r.ids, m.ID)
+	r.mu.Unlock()
 	r.to.SendAsync(ctx, m, func(x tube.Result, err error) {
 		r.mu.Lock()
 		if x.Duplicate {
