@@ -44,6 +44,7 @@ var queueErrors = []struct {
 	{queue.ErrConflict, connect.CodeAborted, tubev1.QueueErrorDetail_CONFLICT},
 	{queue.ErrOverloaded, connect.CodeResourceExhausted, tubev1.QueueErrorDetail_OVERLOADED},
 	{queue.ErrOutcomeUnknown, connect.CodeUnknown, tubev1.QueueErrorDetail_OUTCOME_UNKNOWN},
+	{queue.ErrSwapDamaged, connect.CodeUnavailable, tubev1.QueueErrorDetail_UNAVAILABLE}, // the replica is being replaced
 	{queue.ErrUnavailable, connect.CodeUnavailable, tubev1.QueueErrorDetail_UNAVAILABLE},
 	{meta.ErrUnknownTopic, connect.CodeNotFound, tubev1.QueueErrorDetail_UNKNOWN_TOPIC},
 	{meta.ErrQueueGroupExists, connect.CodeAlreadyExists, tubev1.QueueErrorDetail_GROUP_EXISTS},

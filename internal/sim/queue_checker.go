@@ -206,12 +206,14 @@ func (k *queueChecker) order(n *node, h *queueHistory, gh *cursorHistory, m *sto
 func (k *queueChecker) settling(n *node, p *partition, g *queueGroup, s queue.Settlement) (heard func(error)) {
 	gh, term, o := k.leased(g, s.Lease), p.term(), s.Lease.Offset
 	f := gh.fate(o)
+	says := 0
 	void := s.Lease.Generation != gh.generation && gh.placed <= term
 	held := gh.out[o]
 	other := held != nil && held.nonce != s.Lease.Nonce && k.holds(held, n, term) && k.q.straight && !f.done
 	switch {
 	case s.Verdict == queue.Acknowledge:
-		f.said++
+		says = gh.says(s.Lease)
+		f.said += says
 	case s.Verdict == queue.Extend && held != nil && held.nonce == s.Lease.Nonce:
 		held.until = min(held.until, k.c.now) // until it is answered
 	}
@@ -227,10 +229,13 @@ func (k *queueChecker) settling(n *node, p *partition, g *queueGroup, s queue.Se
 		case s.Verdict != queue.Acknowledge:
 		case err == nil:
 			k.acknowledged(n, g, f, s.Lease, term)
+		case f.answered && f.changed > term && !unheard(err):
+			// Nobody confirms what a deposed leader refuses.
+			k.c.faults.count("queue: acknowledged before, and refused by a deposed leader")
 		case f.answered && !f.superseded && !unheard(err) && uint64(term) >= s.Lease.Nonce>>32:
 			k.fail("node %d answers %v to an acknowledgement of offset %d of %s that was answered already", n.id, err, o, g)
 		case !unheard(err):
-			f.said-- // nothing was changed
+			f.said -= says // nothing was changed
 		}
 	}
 }
@@ -250,11 +255,12 @@ func (k *queueChecker) acknowledged(n *node, g *queueGroup, f *fate, l queue.Lea
 // completing looks at an acknowledge-and-send; the answer is to be told, and is told
 // back as whether it was done.
 func (k *queueChecker) completing(n *node, x *completion) (heard func([]error, error) bool) {
-	var fates []*fate
+	taken := map[*fate]int{}
 	for _, l := range x.leases {
 		gh := k.leased(x.home, l)
-		fates = append(fates, gh.fate(l.Offset))
-		gh.fate(l.Offset).said++
+		f := gh.fate(l.Offset)
+		taken[f] = gh.says(l)
+		f.said += taken[f]
 		if held := gh.out[l.Offset]; held != nil && held.nonce == l.Nonce {
 			delete(gh.out, l.Offset)
 		}
@@ -266,8 +272,8 @@ func (k *queueChecker) completing(n *node, x *completion) (heard func([]error, e
 		}
 		switch {
 		case x.refused:
-			for _, f := range fates {
-				f.said--
+			for f, says := range taken {
+				f.said -= says
 			}
 			if x.intended {
 				k.fail("node %d refuses %s, which is intended: %v", n.id, x.id, err)
@@ -281,7 +287,10 @@ func (k *queueChecker) completing(n *node, x *completion) (heard func([]error, e
 }
 
 // saidDone: a consumer that was asked says that a message is done.
-func (k *queueChecker) saidDone(g *queueGroup, l queue.Lease) { k.leased(g, l).fate(l.Offset).said++ }
+func (k *queueChecker) saidDone(g *queueGroup, l queue.Lease) {
+	h := k.leased(g, l)
+	h.fate(l.Offset).said += h.says(l)
+}
 
 // answeredInquiry: what the answer makes of the lease is not known.
 func (k *queueChecker) answeredInquiry(g *queueGroup, l queue.Lease) {

@@ -274,6 +274,14 @@ func (k *queueChecker) repeated(h *queueHistory, m *storedMessage, first record.
 	k.c.faults.count("queue: id stored anew behind its window")
 }
 
+// says is 1 if a word on a lease counts: the cursor was not set elsewhere since it was given.
+func (h *cursorHistory) says(l queue.Lease) int {
+	if l.Generation == h.generation {
+		return 1
+	}
+	return 0
+}
+
 // floorNow is below which everything is done.
 func (h *cursorHistory) floorNow() record.Offset {
 	for h.floor < record.Offset(len(h.fates)) && h.fates[h.floor].done {
