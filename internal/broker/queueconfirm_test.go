@@ -132,3 +132,35 @@ func TestALeaderThatIsCutOffHandsOutNothing(t *testing.T) {
 		})
 	}
 }
+
+// A leader that is cut off refuses nothing either: its successor may know better.
+func TestALeaderThatIsCutOffRefusesNothing(t *testing.T) {
+	x := newTrio(t)
+	spec := QueueTopic{ID: x.topic.ID, Name: x.topic.Name, Partitions: 1, LastID: testGroup,
+		Groups: []QueueGroup{{ID: testGroup, Name: "billing", Settings: queueSettings(nil)}}}
+	for _, b := range x.brokers {
+		b.SetQueueGroups(spec)
+	}
+	var leader *Partition
+	eventually(t, func() bool {
+		leader, _ = x.roles()
+		return leader.QueueReady(t.Context(), testGroup) == nil
+	})
+	leader.put(t, "a")
+	got, err := leader.broker.QueueReceive(t.Context(), testGroup, x.topic.ID, queue.Receiving{Member: member("x"), Max: 1})
+	if err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	stranger := got[0].Lease
+	stranger.Nonce++
+	refused := func() error {
+		return leader.QueueSettle(t.Context(), testGroup, []queue.Settlement{{Lease: stranger, Verdict: queue.Acknowledge}})[0]
+	}
+	if err := refused(); !errors.Is(err, queue.ErrLeaseUnknown) && !errors.Is(err, queue.ErrLeaseExpired) {
+		t.Fatalf("a majority confirms it, and it says %v", err)
+	}
+	x.hear(leader.broker.cfg.Node, false) // it may speak, and hears no answer
+	if err := refused(); !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrUnknownOutcome) {
+		t.Errorf("cut off, it says %v", err)
+	}
+}

@@ -161,13 +161,18 @@ func (p *Partition) QueueSettleThen(id queue.GroupID, list []queue.Settlement, d
 			done(s.errs)
 		}
 	}
-	one(p.settleAll(id, list, func(s *settling, x *settled) func(error) {
+	s := p.settleAll(id, list, func(s *settling, x *settled) func(error) {
 		left++
 		return func(err error) {
 			s.committed(x, err)
 			one(s)
 		}
-	}))
+	})
+	left++
+	if !s.confirm(func(err error) { s.unconfirmed(err); one(s) }) {
+		left--
+	}
+	one(s)
 }
 
 // QueueCompleteThen is QueueComplete.

@@ -5,10 +5,15 @@ import (
 	"fmt"
 
 	"github.com/tube-mq/tube/internal/queue"
+	"github.com/tube-mq/tube/internal/replica"
 )
 
 // QueueSettle settles leases of this partition. What changes the State is answered
 // once that is committed; nil: done. Saying the same again is safe.
+//
+// A leader that was deposed, and has not heard of it, does not know what its successor
+// has committed: what is refused is answered once a majority has said that this node
+// leads.
 //
 // Errors: ErrNotLeader, ErrUnknownOutcome (ask again: it may have been done),
 // queue.ErrUnknownGroup, and per lease those of queue.Settlement.
@@ -22,7 +27,39 @@ func (p *Partition) QueueSettle(ctx context.Context, id queue.GroupID, list []qu
 			s.committed(x, x.done.wait(ctx))
 		}
 	}
+	answer := make(chan error, 1)
+	if s.confirm(func(err error) { answer <- err }) {
+		select {
+		case err := <-answer:
+			s.unconfirmed(err)
+		case <-ctx.Done():
+			s.unconfirmed(fmt.Errorf("%w: no majority has confirmed the leader", ErrUnknownOutcome))
+		}
+	}
 	return s.errs
+}
+
+// confirm calls done, maybe from the group's loop, with nil once this node is known to
+// have led when it refused what it did, or with why not; false: nothing needs that, and
+// done is not called.
+func (s *settling) confirm(done func(error)) bool {
+	if len(s.refused) == 0 || s.p.group.Alone() {
+		return false
+	}
+	if !s.p.group.BarrierThen(done) {
+		done(replica.ErrStopped)
+	}
+	return true
+}
+
+// unconfirmed takes back what was refused, unless it is confirmed.
+func (s *settling) unconfirmed(err error) {
+	if err == nil {
+		return
+	}
+	for _, i := range s.refused {
+		s.errs[i] = proposalError(err)
+	}
 }
 
 // settleAll begins what QueueSettle does: then makes what is called when what waits at a
@@ -41,7 +78,9 @@ func (p *Partition) settleAll(id queue.GroupID, list []queue.Settlement, then fu
 	defer g.mu.Unlock()
 	now := g.q.nowMillis()
 	for i := range list {
-		s.errs[i] = s.one(now, i, list[i])
+		if s.errs[i] = s.one(now, i, list[i]); s.errs[i] != nil {
+			s.refused = append(s.refused, i)
+		}
 	}
 	for _, x := range s.desks {
 		if x.desk != nil {
@@ -62,10 +101,11 @@ func (s *settling) committed(x *settled, err error) {
 
 // settling is one call's work, by the cursor that leases belong to.
 type settling struct {
-	g     *queueGroup
-	p     *Partition
-	desks map[uint32]*settled
-	errs  []error
+	g       *queueGroup
+	p       *Partition
+	desks   map[uint32]*settled
+	errs    []error
+	refused []int // of errs: not for want of a commit
 }
 
 type settled struct {

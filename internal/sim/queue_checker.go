@@ -229,9 +229,6 @@ func (k *queueChecker) settling(n *node, p *partition, g *queueGroup, s queue.Se
 		case s.Verdict != queue.Acknowledge:
 		case err == nil:
 			k.acknowledged(n, g, f, s.Lease, term)
-		case f.answered && f.changed > term && !unheard(err):
-			// Nobody confirms what a deposed leader refuses.
-			k.c.faults.count("queue: acknowledged before, and refused by a deposed leader")
 		case f.answered && !f.superseded && !unheard(err) && uint64(term) >= s.Lease.Nonce>>32:
 			k.fail("node %d answers %v to an acknowledgement of offset %d of %s that was answered already", n.id, err, o, g)
 		case !unheard(err):
