@@ -199,27 +199,23 @@ func (s *sending) cut(rest []int) *sendBatch {
 // propose asks for a batch to be stored; what cannot be is answered in the batch.
 func (s *sending) propose(b *sendBatch) {
 	p := s.p
-	batch, a, err := s.encode(b)
+	buf, a, err := s.encode(b)
 	if err == nil {
-		err = p.serving(-1)
-	}
-	if err == nil {
-		err = p.broker.admit(len(batch))
-	}
-	if limit := p.config.Load().MaxMessageBytes; err == nil && len(batch) > limit {
-		err = fmt.Errorf("%w: %d bytes, the topic's max.message.bytes is %d", record.ErrTooLarge, len(batch), limit)
+		err = s.admit(buf.B)
 	}
 	if err != nil {
+		buf.Release()
 		b.answered(sendAnswer{err: err})
 		return
 	}
 	var proposal replica.Proposal
 	if a.Empty() {
-		h, _ := record.ParseHeader(batch) // just made
-		putCommand(batch, commandProduce, s.now)
-		proposal = replica.Proposal{Data: batch, Sum: h.CRC, SumFrom: record.ChecksummedFrom}
+		h, _ := record.ParseHeader(buf.B) // just made
+		putCommand(buf.B, commandProduce, s.now)
+		proposal = replica.Proposal{Data: buf.B, Buf: buf, Sum: h.CRC, SumFrom: record.ChecksummedFrom}
 	} else {
-		proposal = replica.Proposal{Data: annexed(batch, a, s.now)}
+		proposal = replica.Proposal{Data: annexed(buf.B, a, s.now)}
+		buf.Release()
 	}
 	proposal.Done = func(result any, err error) {
 		if err != nil {
@@ -231,7 +227,23 @@ func (s *sending) propose(b *sendBatch) {
 	p.group.Propose(proposal)
 }
 
-func (s *sending) encode(b *sendBatch) ([]byte, *queue.Annexe, error) {
+// admit decides whether a batch may be proposed.
+func (s *sending) admit(batch []byte) error {
+	p := s.p
+	if err := p.serving(-1); err != nil {
+		return err
+	}
+	if err := p.broker.admit(len(batch)); err != nil {
+		return err
+	}
+	if limit := p.config.Load().MaxMessageBytes; len(batch) > limit {
+		return fmt.Errorf("%w: %d bytes, the topic's max.message.bytes is %d", record.ErrTooLarge, len(batch), limit)
+	}
+	return nil
+}
+
+// encode makes a batch and its annexe. The buffer is the caller's to release.
+func (s *sending) encode(b *sendBatch) (*record.Buffer, *queue.Annexe, error) {
 	a := &queue.Annexe{ClockMillis: s.clock, WindowMillis: s.window}
 	records := make([]record.Record, len(b.of))
 	for k, i := range b.of {
@@ -244,11 +256,11 @@ func (s *sending) encode(b *sendBatch) ([]byte, *queue.Annexe, error) {
 			a.IDs = append(a.IDs, queue.AnnexeID{Delta: int32(k), Hash: s.hash[i]})
 		}
 	}
-	batch, err := record.Encode(record.BatchOptions{}, records)
+	buf, err := record.EncodeBuffer(records)
 	if err == nil && s.p.config.Load().LogAppendTime {
-		record.StampLogAppendTime(batch, s.now)
+		record.StampLogAppendTime(buf.B, s.now)
 	}
-	return batch, a, err
+	return buf, a, err
 }
 
 // settle waits for what becomes of a batch.

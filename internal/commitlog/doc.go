@@ -3,7 +3,8 @@
 // memory that the owner writes to the last segment now and then. It never sees
 // uncommitted data.
 //
-// It starts no goroutine. One owner appends; Flush, Sync and Sweep may be called
+// It starts a goroutine only to read ahead of who reads on (ReadOn), for one piece, and
+// Close waits for it. One owner appends; Flush, Sync and Sweep may be called
 // by others, meanwhile; any number of readers read. Durability is not its part:
 // what the tail and the page cache lose comes again from the write-ahead log,
 // after Cut has made the log end where the owner's checkpoint does.

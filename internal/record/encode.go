@@ -24,6 +24,29 @@ type BatchOptions struct {
 // is the first record's, the others must follow without holes. It fails only if
 // there is no record, offsets have holes, or the batch would pass 2 GiB.
 func Encode(o BatchOptions, records []Record) ([]byte, error) {
+	return encodeIn(o, records, func(sizeBytes int) []byte { return make([]byte, sizeBytes) })
+}
+
+// EncodeBuffer is Encode, without options, into a buffer of the pool: the batch is all of
+// B. The reference is the caller's.
+func EncodeBuffer(records []Record) (*Buffer, error) {
+	var buf *Buffer
+	batch, err := encodeIn(BatchOptions{}, records, func(sizeBytes int) []byte {
+		buf = NewBuffer(sizeBytes)
+		return buf.B
+	})
+	if err != nil {
+		buf.Release()
+		return nil, err
+	}
+	if len(batch) != len(buf.B) {
+		panic(fmt.Sprintf("record: a batch of %d bytes was to have %d", len(batch), len(buf.B)))
+	}
+	return buf, nil
+}
+
+// encodeIn is Encode, in memory that alloc makes; its content does not matter.
+func encodeIn(o BatchOptions, records []Record, alloc func(sizeBytes int) []byte) ([]byte, error) {
 	if len(records) == 0 || len(records) > math.MaxInt32 {
 		return nil, fmt.Errorf("%w: %d records", ErrInvalid, len(records))
 	}
@@ -40,7 +63,7 @@ func Encode(o BatchOptions, records []Record) ([]byte, error) {
 	}
 	// Of its size at once, with room for the header: the batch is not copied again
 	// unless it is compressed.
-	batch := make([]byte, HeaderBytes, size)
+	batch := alloc(size)[:HeaderBytes]
 	for i := range records {
 		batch = appendRecord(batch, &records[i], records[i].Timestamp-baseTime, int64(i))
 	}

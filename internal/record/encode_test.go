@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"strings"
@@ -27,6 +28,18 @@ func TestEncodeMakesABatchInOnePiece(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(10, func() { _, _ = Encode(BatchOptions{}, records) }); n > 1 {
 		t.Errorf("%v allocations, 1 is needed", n)
+	}
+	PoisonReleased(true) // nothing of who had the buffer before is left in it
+	defer PoisonReleased(false)
+	for range 3 {
+		buf, err := EncodeBuffer(records)
+		if err != nil || !bytes.Equal(buf.B, batch) {
+			t.Errorf("in a buffer it is another one; %v", err)
+		}
+		buf.Release()
+	}
+	if buf, err := EncodeBuffer(nil); buf != nil || err == nil {
+		t.Errorf("a batch of nothing: %v, %v", buf, err)
 	}
 	for _, v := range []int64{0, 1, -1, 63, 64, -64, -65, 8191, 8192, math.MaxInt64, math.MinInt64} {
 		if got, want := varintSize(v), len(binary.AppendVarint(nil, v)); got != want {
