@@ -206,6 +206,7 @@ func (k *queueChecker) order(n *node, h *queueHistory, gh *cursorHistory, m *sto
 func (k *queueChecker) settling(n *node, p *partition, g *queueGroup, s queue.Settlement) (heard func(error)) {
 	gh, term, o := k.leased(g, s.Lease), p.term(), s.Lease.Offset
 	f := gh.fate(o)
+	answered := f.answered // later it may be, by another lease, while a majority confirms what is refused
 	says := 0
 	void := s.Lease.Generation != gh.generation && gh.placed <= term
 	held := gh.out[o]
@@ -229,7 +230,7 @@ func (k *queueChecker) settling(n *node, p *partition, g *queueGroup, s queue.Se
 		case s.Verdict != queue.Acknowledge:
 		case err == nil:
 			k.acknowledged(n, g, f, s.Lease, term)
-		case f.answered && !f.superseded && !unheard(err) && uint64(term) >= s.Lease.Nonce>>32:
+		case answered && !f.superseded && !unheard(err) && uint64(term) >= s.Lease.Nonce>>32:
 			k.fail("node %d answers %v to an acknowledgement of offset %d of %s that was answered already", n.id, err, o, g)
 		case !unheard(err):
 			f.said -= says // nothing was changed
