@@ -255,18 +255,38 @@ func manyPartitions(ctx context.Context, e *env, o *Outcome) error {
 			return err
 		}
 	}
-	produce := func(partitions int) func(int) (*Result, error) {
+	produce := func(s *server, partitions int) func(int) (*Result, error) {
 		return func(i int) (*Result, error) {
-			l := e.load(node, KindProduce, topics[partitions], kib)
+			l := e.load(s, KindProduce, topics[partitions], kib)
 			l.RoundRobin = true
 			settle()
-			return e.run(ctx, o, node, fmt.Sprintf("%s, %d partitions", pairName(i), partitions), l)
+			return e.run(ctx, o, s, fmt.Sprintf("%s, %d partitions", pairName(i), partitions), l)
 		}
 	}
-	as, bs, err := e.pair(produce(16), produce(1000))
+	as, bs, err := e.pair(produce(node, 16), produce(node, 1000))
 	if err != nil {
 		return err
 	}
 	o.ratios("16 partitions", as, "1,000 partitions", bs, 0.70)
+	return e.nullPartitions(ctx, o, produce)
+}
+
+// nullPartitions adds what the client alone loses with a thousand batches in the place of
+// sixteen.
+func (e *env) nullPartitions(ctx context.Context, o *Outcome, produce func(*server, int) func(int) (*Result, error)) error {
+	var loads []func(int) (*Result, error)
+	for _, partitions := range []int{16, 1000} {
+		null, err := e.self.startNull(ctx, NullConfig{Partitions: partitions, RecordBytes: kib})
+		if err != nil {
+			return err
+		}
+		defer null.kill()
+		loads = append(loads, produce(null, partitions))
+	}
+	as, bs, err := e.pair(loads[0], loads[1])
+	if err != nil {
+		return err
+	}
+	o.ratios("null, 16 partitions", as, "null, 1,000 partitions", bs, 0)
 	return nil
 }
