@@ -107,7 +107,8 @@ type Host struct {
 	pauses atomic.Int64
 	failed atomic.Bool
 	sick   atomic.Bool // see SetSick
-	// lostPower: what was not synced when the folder was last used may be gone.
+	// lostPower: what was not synced when the folder was last used may be gone, with the
+	// machine's power or as the log had to be cut.
 	lostPower bool
 	boot      string // what the boot file says
 	// life is another number for every start on the same disk.

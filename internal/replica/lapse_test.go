@@ -122,6 +122,34 @@ func TestALapseIsMadeUpForByALaterLeader(t *testing.T) {
 	})
 }
 
+// What was not synced and has rotted looks torn: it is cut from the log, and with it what
+// was answered for, though the machine has gone on.
+func TestALogThatIsCutMakesALapse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newForgetful(t, 3)
+		tm := c.foundAs(7, true, 1, 2, 3)
+		c.write(tm, 50)
+		c.agree(tm, 50)
+		x := c.leader(tm)%3 + 1
+		c.stopAs(x, vfs.CrashKeep)
+		c.start(x)
+		if _, is := c.lapsed(tm, x); is {
+			t.Fatal("its process ended, and all is there, and it has a lapse")
+		}
+		c.write(tm, 5)
+		c.agree(tm, 55)
+		c.stopAs(x, vfs.CrashKeep)
+		flipEntry(t, c.disks[x], "d", 7, 0)
+		for n := range c.hosts {
+			c.isolate(n, true) // nobody makes up for it at once
+		}
+		c.start(x)
+		if _, is := c.lapsed(tm, x); !is {
+			t.Fatal("its log was cut, and it takes itself for whole")
+		}
+	})
+}
+
 // A checkpoint, after which the log forgets, remembers a lapse.
 func TestALapseOutlivesACheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

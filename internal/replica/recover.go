@@ -115,6 +115,11 @@ func (h *Host) recover() error {
 		return err
 	}
 	h.wal = log
+	if !rec.Cut.IsZero() {
+		// Torn, or rotten: of what was not synced, nothing tells the two apart. So even if
+		// the machine has gone on, what was answered for may lie behind.
+		h.lostPower = true
+	}
 	return h.judge(rec)
 }
 

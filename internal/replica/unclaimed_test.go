@@ -61,7 +61,7 @@ func TestACheckpointKeepsGroupsThatNobodyHasAdded(t *testing.T) {
 func TestDamageIsRememberedUntilTheGroupIsRemoved(t *testing.T) {
 	for _, added := range []bool{true, false} {
 		fsys := fill(t, "d", 20, 1, 2)
-		flipEntry(t, fsys, "d", 2)
+		flipEntry(t, fsys, "d", 2, 9)
 		for round := range 3 {
 			h := openHost(t, fsys, "d")
 			addTally(t, h, 1)
@@ -91,12 +91,12 @@ func TestDamageIsRememberedUntilTheGroupIsRemoved(t *testing.T) {
 	}
 }
 
-// flipEntry damages an entry of a group in the write-ahead log.
-func flipEntry(t *testing.T, fsys vfs.FS, dir string, group record.Group) {
+// flipEntry damages an entry of a group in the write-ahead log; index 0: the last one.
+func flipEntry(t *testing.T, fsys vfs.FS, dir string, group record.Group, index record.Index) {
 	t.Helper()
 	var at wal.Position
 	if err := wal.Dump(fsys, path.Join(dir, "wal"), func(i wal.Item) {
-		if i.Record != nil && i.Record.Kind == wal.KindEntry && i.Record.Group == group && i.Record.Index == 9 {
+		if i.Record != nil && i.Record.Kind == wal.KindEntry && i.Record.Group == group && (index == 0 || i.Record.Index == index) {
 			at = i.Position
 		}
 	}); err != nil || at.IsZero() {
