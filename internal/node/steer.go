@@ -22,6 +22,10 @@ type steering struct {
 
 const (
 	steerEvery = 500 * time.Millisecond
+	// planShare is how much of a processor planning may take, 1/planShare: with very many
+	// partitions there are longer pauses, up to maxPlanPause.
+	planShare    = 200
+	maxPlanPause = 5 * time.Second
 	// tryAgain is how long to wait before a leader is asked once more.
 	tryAgain = 10 * time.Second
 )
@@ -30,32 +34,40 @@ const (
 // cluster, and carries out what the planner makes of it.
 func (n *Node) steer(ctx context.Context) {
 	s := steering{seen: map[record.NodeID]master.Seen{}, tried: map[record.TopicPartition]time.Time{}}
+	var next time.Time // not before
 	every(ctx, steerEvery, func() {
-		s.look(n)
+		changed := s.look(n)
 		g := n.host.Load().Group(metaGroup)
 		if g == nil || !g.Status().Leading {
 			clear(s.tried)
 			return
 		}
-		if plan := master.Plan(n.view(&s)); len(plan) > 0 {
+		began := time.Now()
+		if began.Before(next) && !changed {
+			return
+		}
+		v := n.view(&s)
+		plan := master.Plan(v)
+		next = began.Add(min(planShare*time.Since(began), maxPlanPause))
+		if len(plan) > 0 {
 			n.carryOut(ctx, &s, plan)
+			next = began // there may be more to do
 		}
 		if time.Since(s.shards) > tryAgain {
-			n.spreadCoordinators(ctx, &s)
+			n.spreadCoordinators(ctx, &s, v)
 		}
 	})
 }
 
 // spreadCoordinators asks masters that lead more groups shards than their share to
 // hand some over.
-func (n *Node) spreadCoordinators(ctx context.Context, s *steering) {
+func (n *Node) spreadCoordinators(ctx context.Context, s *steering, v master.View) {
 	leads := map[record.Group]record.NodeID{}
 	for _, g := range n.masterGroups()[1:] {
 		if node, _ := n.leaders.of(g); node >= 0 {
 			leads[g] = node
 		}
 	}
-	v := n.view(s)
 	asks := map[record.NodeID]*peerv1.HandOverRequest{}
 	for _, t := range master.SpreadCoordinators(v, leads) {
 		if asks[t.From] == nil {
@@ -71,13 +83,14 @@ func (n *Node) spreadCoordinators(ctx context.Context, s *steering) {
 	}
 }
 
-// look notes who is heard of since when.
-func (s *steering) look(n *Node) {
+// look notes who is heard of since when, and reports whether that has changed.
+func (s *steering) look(n *Node) (changed bool) {
 	now := time.Now()
 	for id := range n.meta.Image().Nodes {
 		alive := n.alive(id)
 		if old, ok := s.seen[id]; !ok || old.Alive != alive {
 			s.seen[id] = master.Seen{Alive: alive, Since: now}
+			changed = true
 		}
 	}
 	for tp, at := range s.tried {
@@ -85,6 +98,7 @@ func (s *steering) look(n *Node) {
 			delete(s.tried, tp)
 		}
 	}
+	return changed
 }
 
 // view is what the planner looks at.
