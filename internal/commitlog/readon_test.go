@@ -132,7 +132,7 @@ func TestReadOnDoesWithoutReadingAhead(t *testing.T) {
 
 // A log that is closed has nobody read from its files, nor what was read for readers.
 func TestCloseEndsReadingAhead(t *testing.T) {
-	m, l, w := onLog(t, 100)
+	m, l, _ := onLog(t, 100)
 	for i := 0; i < 50; i += 2 {
 		h := m.batches[i].header
 		_, err := l.ReadOn(h.BaseOffset, 300<<10, h.NextOffset())
@@ -147,7 +147,7 @@ func TestCloseEndsReadingAhead(t *testing.T) {
 	}
 	nothing("closed:")
 	// Closed in the middle of a read.
-	m, l, w = onLog(t, 100)
+	m, l, w := onLog(t, 100)
 	w.reading = func() {
 		w.reading = nil
 		must(t, l.Close())
