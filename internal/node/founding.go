@@ -31,11 +31,20 @@ import (
 //	                                       a cluster, and two must not come of it
 //
 // So a new cluster needs all of its masters once. After that a majority is enough.
+//
+// A founder goes on once all of them are founders. Else a majority of them could be a
+// cluster before the others have asked again: those would join it with new ids, and until
+// they have taken their old ones' places in the masters' groups one more loss would be one
+// too many.
 
 const (
 	greetEvery   = 200 * time.Millisecond
 	greetTimeout = 2 * time.Second
 	tellEvery    = 5 * time.Second
+	// gatherEvery is greetEvery of founders, and gatherTimeout how long they wait for the
+	// others: one of them may have died meanwhile.
+	gatherEvery   = 50 * time.Millisecond
+	gatherTimeout = 10 * time.Second
 )
 
 // belong returns once this node's folder belongs to a cluster.
@@ -45,7 +54,7 @@ func (n *Node) belong(ctx context.Context) error {
 		return n.checkMasters(ctx, others)
 	}
 	if len(others) == 0 && !n.owned.Load() {
-		return n.found([]record.NodeID{n.id().Node})
+		return n.adopt(cmp.Or(n.id().ClusterID, uuid.NewString()), []record.NodeID{n.id().Node})
 	}
 	var told time.Time
 	for {
@@ -213,7 +222,7 @@ func (n *Node) decide(ctx context.Context, answers []answer, missing []silent) (
 		}
 		if a.GetClusterId() != "" {
 			if slices.Contains(founders, id.Node) {
-				return true, n.adopt(a.GetClusterId(), founders)
+				return n.foundWith(ctx, a.GetClusterId(), founders)
 			}
 			return false, nil // it is being founded without us: we join when it is there
 		}
@@ -226,16 +235,38 @@ func (n *Node) decide(ctx context.Context, answers []answer, missing []silent) (
 	for _, m := range n.cfg.Masters {
 		founders = append(founders, m.ID)
 	}
-	return true, n.found(founders)
+	return n.foundWith(ctx, cmp.Or(id.ClusterID, uuid.NewString()), founders)
 }
 
-// found makes this the first node of a new cluster.
-func (n *Node) found(founders []record.NodeID) error {
-	id := n.id()
-	if id.ClusterID == "" {
-		id.ClusterID = uuid.NewString()
+// foundWith makes this node a founder, and returns once the others are too, or are
+// not waited for any more.
+func (n *Node) foundWith(ctx context.Context, cluster string, founders []record.NodeID) (bool, error) {
+	if err := n.adopt(cluster, founders); err != nil {
+		return false, err
 	}
-	return n.adopt(id.ClusterID, founders)
+	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
+	defer cancel()
+	others := n.otherMasters()
+	for ctx.Err() == nil {
+		answers, _, _ := n.greet(ctx, others)
+		there := 0
+		for _, a := range answers {
+			if a.GetEstablished() {
+				return true, nil
+			}
+			if a.GetClusterId() == cluster {
+				there++
+			}
+		}
+		if there == len(others) {
+			return true, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(gatherEvery):
+		}
+	}
+	return true, nil
 }
 
 // adopt makes this node a founder.

@@ -1,8 +1,13 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"net"
+	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +17,7 @@ import (
 	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/record"
 	peerv1 "github.com/tube-mq/tube/proto/tube/peer/v1"
+	"github.com/tube-mq/tube/proto/tube/peer/v1/peerv1connect"
 )
 
 // Who waits for masters is told what does not mend itself, and of those who are just
@@ -75,5 +81,61 @@ func TestAnOldProgramIsRefusedWhenItGreets(t *testing.T) {
 	}
 	if _, err := (peerService{n: n}).Greet(t.Context(), connect.NewRequest(&peerv1.GreetRequest{Node: 2, Incarnation: "b", Level: 1})); err != nil {
 		t.Errorf("one that knows the level is answered %v", err)
+	}
+}
+
+// empty stands for a master that has an empty folder, and does not ask again.
+type empty struct {
+	peerv1connect.UnimplementedPeerServiceHandler
+	greeted atomic.Int64
+}
+
+func (e *empty) Greet(context.Context, *connect.Request[peerv1.GreetRequest]) (*connect.Response[peerv1.GreetResponse], error) {
+	e.greeted.Add(1)
+	return connect.NewResponse(&peerv1.GreetResponse{Node: 2}), nil
+}
+
+// Two of three masters are a majority, and yet no cluster before the third is a founder
+// as they are.
+func TestAClusterBeginsWithAllOfItsMasters(t *testing.T) {
+	c := newTrio(t)
+	l, err := net.Listen("tcp", c.cfgs[1].Peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := &empty{}
+	_, handler := peerv1connect.NewPeerServiceHandler(second)
+	server := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	var started sync.WaitGroup
+	for _, i := range []int{0, 2} {
+		started.Go(func() { c.startOne(i) })
+	}
+	says := func(i int) *peerv1.GreetResponse {
+		r, err := peerv1connect.NewPeerServiceClient(http.DefaultClient, "http://"+c.cfgs[i].Peer).Greet(t.Context(), connect.NewRequest(&peerv1.GreetRequest{Node: 9, Level: uint32(meta.KnownLevel)}))
+		if err != nil {
+			return &peerv1.GreetResponse{}
+		}
+		return r.Msg
+	}
+	until(t, "both are founders", func() bool { return says(0).GetClusterId() != "" && says(2).GetClusterId() != "" })
+	asked := second.greeted.Load()
+	until(t, "both have asked the third again", func() bool {
+		return says(0).GetEstablished() || says(2).GetEstablished() || second.greeted.Load() >= asked+4
+	})
+	if says(0).GetEstablished() || says(2).GetEstablished() {
+		t.Error("the two are a cluster")
+	}
+	server.Close()
+	c.startOne(1)
+	started.Wait()
+	defer c.stop()
+	for i, n := range c.nodes {
+		if id := n.id(); id.MetaReplica != record.ReplicaID(id.Node) {
+			t.Errorf("node %d is replica %d of the masters' groups: it is none of the first voters", i+1, id.MetaReplica)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -62,17 +61,21 @@ func newTrio(t *testing.T) *trio {
 func (c *trio) start() {
 	c.t.Helper()
 	var wg sync.WaitGroup
-	var errs [3]error
 	for i := range c.nodes {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
-			defer cancel()
-			c.nodes[i], errs[i] = startOn(ctx, c.disks[i], c.cfgs[i], "test", slog.New(slog.DiscardHandler))
-		})
+		wg.Go(func() { c.startOne(i) })
 	}
 	wg.Wait()
-	if err := errors.Join(errs[:]...); err != nil {
-		c.t.Fatal(err)
+	if c.t.Failed() {
+		c.t.FailNow()
+	}
+}
+
+func (c *trio) startOne(i int) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	var err error
+	if c.nodes[i], err = startOn(ctx, c.disks[i], c.cfgs[i], "test", slog.New(slog.DiscardHandler)); err != nil {
+		c.t.Errorf("node %d: %v", i+1, err)
 	}
 }
 
@@ -80,6 +83,9 @@ func (c *trio) stop() {
 	c.t.Helper()
 	var wg sync.WaitGroup
 	for _, n := range c.nodes {
+		if n == nil {
+			continue // it did not start
+		}
 		wg.Go(func() {
 			if err := n.Stop(context.Background()); err != nil {
 				c.t.Error(err)
