@@ -16,18 +16,7 @@ const (
 	swapStep = 64
 )
 
-func (b *Broker) watchDelays(ctx context.Context) {
-	tick := time.NewTicker(delayWatchInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			b.lookAtDelays()
-		}
-	}
-}
+func (b *Broker) watchDelays(ctx context.Context) { every(ctx, delayWatchInterval, b.lookAtDelays) }
 
 // lookAtDelays moves blocks of the indexes of delayed messages: those due last, of all
 // partitions, out of memory if there is too much; those due soon back.

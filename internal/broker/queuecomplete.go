@@ -92,20 +92,13 @@ const intentsEvery = 10 * time.Second
 
 // intentsLoop has what was left carried out.
 func (b *Broker) intentsLoop(ctx context.Context) {
-	tick := time.NewTicker(intentsEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, intentsEvery, func() {
 		var left sync.WaitGroup
 		for _, carryOut := range b.leftIntents(ctx) {
 			left.Go(carryOut)
 		}
 		left.Wait()
-	}
+	})
 }
 
 // leftIntents is how to carry out the intents that were there already when it was

@@ -93,6 +93,22 @@ func TestWhatIsAcknowledgedByItselfIsHandedOut(t *testing.T) {
 	}
 }
 
+// newQueueTrio is a trio with a group whose leader has a message for it.
+func newQueueTrio(t *testing.T) (x *trio, leader *Partition) {
+	x = newTrio(t)
+	spec := QueueTopic{ID: x.topic.ID, Name: x.topic.Name, Partitions: 1, LastID: testGroup,
+		Groups: []QueueGroup{{ID: testGroup, Name: "billing", Settings: queueSettings(nil)}}}
+	for _, b := range x.brokers {
+		b.SetQueueGroups(spec)
+	}
+	eventually(t, func() bool {
+		leader, _ = x.roles()
+		return leader.QueueReady(t.Context(), testGroup) == nil
+	})
+	leader.put(t, "a")
+	return x, leader
+}
+
 // A leader that is cut off hands out nothing, though its desk is full: what it took is
 // not confirmed, and is there for its successor's consumers.
 func TestALeaderThatIsCutOffHandsOutNothing(t *testing.T) {
@@ -107,18 +123,7 @@ func TestALeaderThatIsCutOffHandsOutNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newTrio(t)
-			spec := QueueTopic{ID: x.topic.ID, Name: x.topic.Name, Partitions: 1, LastID: testGroup,
-				Groups: []QueueGroup{{ID: testGroup, Name: "billing", Settings: queueSettings(nil)}}}
-			for _, b := range x.brokers {
-				b.SetQueueGroups(spec)
-			}
-			var leader *Partition
-			eventually(t, func() bool {
-				leader, _ = x.roles()
-				return leader.QueueReady(t.Context(), testGroup) == nil
-			})
-			leader.put(t, "a")
+			x, leader := newQueueTrio(t)
 			x.hear(leader.broker.cfg.Node, false) // it may speak, and hears no answer
 			if n, err := ask(x, leader); n > 0 || err == nil {
 				t.Fatalf("cut off, it hands out %d messages (%v)", n, err)
@@ -135,18 +140,7 @@ func TestALeaderThatIsCutOffHandsOutNothing(t *testing.T) {
 
 // A leader that is cut off refuses nothing either: its successor may know better.
 func TestALeaderThatIsCutOffRefusesNothing(t *testing.T) {
-	x := newTrio(t)
-	spec := QueueTopic{ID: x.topic.ID, Name: x.topic.Name, Partitions: 1, LastID: testGroup,
-		Groups: []QueueGroup{{ID: testGroup, Name: "billing", Settings: queueSettings(nil)}}}
-	for _, b := range x.brokers {
-		b.SetQueueGroups(spec)
-	}
-	var leader *Partition
-	eventually(t, func() bool {
-		leader, _ = x.roles()
-		return leader.QueueReady(t.Context(), testGroup) == nil
-	})
-	leader.put(t, "a")
+	x, leader := newQueueTrio(t)
 	got, err := leader.broker.QueueReceive(t.Context(), testGroup, x.topic.ID, queue.Receiving{Member: member("x"), Max: 1})
 	if err != nil || len(got) != 1 {
 		t.Fatal(got, err)

@@ -56,14 +56,7 @@ func (c *retentionClock) observe(wall time.Time, running time.Duration) time.Tim
 
 // retentionLoop looks at every partition's retention now and then.
 func (b *Broker) retentionLoop(ctx context.Context) {
-	tick := time.NewTicker(b.cfg.RetentionInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, b.cfg.RetentionInterval, func() {
 		now := b.retention.observe(b.clock(), b.running())
 		b.queues.expireMembers()
 		for _, p := range b.all() {
@@ -71,7 +64,7 @@ func (b *Broker) retentionLoop(ctx context.Context) {
 				p.logger.Warn("retention not carried out; will try again", "err", err)
 			}
 		}
-	}
+	})
 }
 
 // retain moves the log start past what the topic's settings no longer keep.
