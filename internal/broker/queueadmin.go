@@ -100,14 +100,14 @@ func (p *Partition) QueueExplain(id queue.GroupID) ([]queue.Explanation, error) 
 	return out, err
 }
 
-// QueuePending lists what a group has in hand or failed here, by offset from one on,
+// QueuePending lists what a group has in hand, failed or held back here, by offset from one on,
 // at most max and 10,000.
 func (p *Partition) QueuePending(id queue.GroupID, from record.Offset, most int) ([]queue.Pending, error) {
 	out := []queue.Pending{}
 	most = min(most, maxListed)
-	err := p.each(id, func(_ *queueGroup, d *desk) {
+	err := p.each(id, func(g *queueGroup, d *desk) {
 		if left := most - len(out); left > 0 {
-			out = append(out, d.Pending(from, left)...)
+			out = append(out, d.Pending(g.q.nowMillis(), from, left)...)
 		}
 	})
 	return out, err
@@ -312,7 +312,7 @@ func (p *Partition) QueueTrace(o record.Offset) ([]QueueTraced, error) {
 		err := p.each(g.id, func(g *queueGroup, d *desk) {
 			if len(out) < maxListed {
 				x := QueueTraced{Group: g.id, Member: d.key.member}
-				x.Status, x.Trace, x.Pending = d.Trace(o)
+				x.Status, x.Trace, x.Pending = d.Trace(g.q.nowMillis(), o)
 				out = append(out, x)
 			}
 		})

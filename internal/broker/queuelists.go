@@ -32,6 +32,22 @@ func (p *Partition) QueueUndone(id queue.GroupID, from record.Offset, most int) 
 	return out, nil
 }
 
+// oldestLooks is how many messages QueueOldest looks at, of which many may be delayed.
+const oldestLooks = 4096
+
+// QueueOldest is the first message that a group is not done with and that does not wait
+// for its time; false: there is none among the first of them, or the group is a broadcast group.
+func (p *Partition) QueueOldest(id queue.GroupID) (record.Offset, bool) {
+	m := p.machine
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list, _ := m.queues.Fresh(nil, id, "", 0, m.end, oldestLooks/16)
+	if len(list) == 0 {
+		return 0, false
+	}
+	return list[0].Offset, true
+}
+
 // QueueDelayedCount is how many messages wait for their time.
 func (p *Partition) QueueDelayedCount() int {
 	p.machine.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tube-mq/tube/internal/broker"
+	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 	peerv1 "github.com/tube-mq/tube/proto/tube/peer/v1"
@@ -44,7 +45,11 @@ func (s queueService) QueueProgress(_ context.Context, req *connect.Request[peer
 		sum := &tubev1.QueueProgress{Partition: int32(i), Leader: int32(s.self), Known: true, Floor: int64(b.HighWatermark), End: int64(b.HighWatermark)}
 		for _, e := range es {
 			addProgress(sum, &e)
-			r.Causes = append(r.Causes, causeOf(&e))
+			c := causeOf(&e)
+			if m, err := p.QueueMessage(e.BlockedBy); err == nil { // not of −1
+				c.Key = m.Key
+			}
+			r.Causes = append(r.Causes, c)
 		}
 		for _, risk := range p.QueueRisks() {
 			if risk.Group == g.ID {
@@ -52,9 +57,24 @@ func (s queueService) QueueProgress(_ context.Context, req *connect.Request[peer
 				r.Causes = append(r.Causes, riskCause(risk))
 			}
 		}
+		sum.Oldest = oldestOf(p, g)
 		r.Partitions = append(r.Partitions, sum)
 	}
 	return connect.NewResponse(r), nil
+}
+
+// oldestOf is when the first message that a group is not done with, and that is due,
+// was sent; nil: there is none, or the group is a broadcast group.
+func oldestOf(p *broker.Partition, g *meta.QueueGroup) *timestamppb.Timestamp {
+	first, ok := p.QueueOldest(g.ID)
+	if !ok {
+		return nil
+	}
+	m, err := p.QueueMessage(first)
+	if err != nil {
+		return nil
+	}
+	return stamp(m.TimestampMillis)
 }
 
 // addProgress adds a cursor's numbers; a broadcast group has one for each member.
@@ -76,7 +96,7 @@ var causeKinds = map[string]tubev1.QueueCause_Kind{
 	queue.ReasonMoving: tubev1.QueueCause_MOVING, queue.ReasonNothing: tubev1.QueueCause_NOTHING_NEW, queue.ReasonPaused: tubev1.QueueCause_PAUSED,
 	queue.ReasonNoConsumer: tubev1.QueueCause_NO_CONSUMER, queue.ReasonNoCredit: tubev1.QueueCause_NO_CREDIT, queue.ReasonLeased: tubev1.QueueCause_ALL_LEASED,
 	queue.ReasonInFlight: tubev1.QueueCause_IN_FLIGHT_LIMIT, queue.ReasonRate: tubev1.QueueCause_RATE, queue.ReasonWaiting: tubev1.QueueCause_BACKING_OFF,
-	queue.ReasonKey: tubev1.QueueCause_KEY_BLOCKED, queue.ReasonSuspects: tubev1.QueueCause_SUSPECTS, queue.ReasonDeadLetters: tubev1.QueueCause_DEAD_LETTER_STUCK,
+	queue.ReasonKey: tubev1.QueueCause_KEY_BLOCKED, queue.ReasonParked: tubev1.QueueCause_KEY_PARKED, queue.ReasonSuspects: tubev1.QueueCause_SUSPECTS, queue.ReasonDeadLetters: tubev1.QueueCause_DEAD_LETTER_STUCK,
 	queue.ReasonFilter: tubev1.QueueCause_FILTERED, queue.ReasonFailures: tubev1.QueueCause_DEAD_LETTER_STUCK, queue.ReasonNoCursor: tubev1.QueueCause_NO_LEADER,
 	queue.ReasonStorage: tubev1.QueueCause_NO_LEADER,
 }
@@ -169,7 +189,7 @@ func pendingToPB(p *queue.Pending) *tubev1.PendingMessage {
 	}
 	m := &tubev1.PendingMessage{
 		Partition: int32(p.Partition), Offset: int64(p.Offset), State: state, Attempts: int32(p.Attempts), LeaseId: p.LeaseID,
-		ConsumerId: p.Member, Address: p.Address, Until: stamp(max(p.UntilMillis, p.DueMillis)), BlockedBy: -1,
+		ConsumerId: p.Member, Address: p.Address, Until: stamp(max(p.UntilMillis, p.DueMillis)), BlockedBy: int64(p.BlockedBy),
 	}
 	if n := len(p.Records); n > 0 {
 		m.LastReason = p.Records[n-1].Reason
@@ -298,11 +318,11 @@ func traceToPB(t *broker.QueueTraced) *tubev1.GroupTrace {
 	if p := t.Pending; p != nil {
 		g.ConsumerId, g.Address, g.Until = p.Member, p.Address, stamp(max(p.UntilMillis, p.DueMillis))
 	}
-	g.Text = traceText(g)
+	g.Text = traceText(g, t.Pending)
 	return g
 }
 
-func traceText(g *tubev1.GroupTrace) string {
+func traceText(g *tubev1.GroupTrace, p *queue.Pending) string {
 	at := func() string { return g.GetUntil().AsTime().Format(time.RFC3339) }
 	switch g.State {
 	case "leased":
@@ -310,11 +330,22 @@ func traceText(g *tubev1.GroupTrace) string {
 	case "delayed":
 		return "is due at " + at()
 	case "backing-off":
+		if g.Attempts == 0 {
+			return "was given back, comes again at " + at()
+		}
 		return fmt.Sprintf("failed, attempt %d (%s), comes again at %s", g.Attempts, g.LastReason, at())
+	case "blocked":
+		return fmt.Sprintf("waits until offset %d, of the same key, is done with", p.BlockedBy)
+	case "parked":
+		return fmt.Sprintf("failed %d times and holds its key back, until it is retried or skipped", g.Attempts)
+	case "suspect":
+		return "was lost together with others, and waits for a consumer that holds nothing else"
+	case "dying":
+		return fmt.Sprintf("failed %d times, and is being written to the dead letters", g.Attempts)
 	case "dead":
-		return fmt.Sprintf("is among the dead letters after %d failures: %s", g.Attempts, g.LastReason)
+		return "was set aside; among the dead letters that are listed it is not (any more)"
 	case "done":
-		return "is done with"
+		return "is done with: acknowledged, left out by the filter, or before where the group began or was set"
 	case "cancelled":
 		return "was cancelled before it was due"
 	case "ready":

@@ -131,6 +131,10 @@ func (q queueViews) Explain(ctx context.Context, group string) ([]*tubev1.QueueC
 				Text: fmt.Sprintf("partition %d has no leader that answers: tube cluster health says why", i)})
 		}
 	}
+	if len(causes) == 0 { // of a broadcast group, which has a state for each consumer
+		causes = append(causes, &tubev1.QueueCause{Kind: tubev1.QueueCause_NO_CONSUMER, Partition: -1, Offset: -1,
+			Text: "no consumer has come yet: from when it does, each has everything that is sent"})
+	}
 	of := map[tubev1.QueueCause_Kind]*tubev1.QueueCause{}
 	count := map[tubev1.QueueCause_Kind]int{}
 	for _, c := range causes {
@@ -276,7 +280,35 @@ func (q queueViews) TraceMessage(ctx context.Context, topic string, m queue.Ref)
 	for _, replica := range t.Partitions[out.GetPartition()].Replicas {
 		out.Nodes = append(out.Nodes, int32(replica.Node))
 	}
+	for _, g := range out.Groups {
+		if g.State == "dead" {
+			q.traceDead(ctx, out, g)
+		}
+	}
 	return out, nil
+}
+
+// traceLooks is how many of a group's dead letters a trace looks through.
+const traceLooks = 10_000
+
+// traceDead tells of the dead letter that a message became, if it is listed.
+func (q queueViews) traceDead(ctx context.Context, tr *tubev1.TraceMessageResponse, g *tubev1.GroupTrace) {
+	d, err := q.dead(g.Group, "")
+	if err != nil {
+		return // the group, or what keeps account of its dead letters, was deleted
+	}
+	looked := 0
+	_, _ = q.walk(ctx, d, "", func(m *deadMessage) (bool, error) {
+		looked++
+		if m.dead[headerDeadTopic] != tr.Topic || m.number(headerDeadPartition) != int64(tr.Partition) || m.number(headerDeadOffset) != tr.Offset {
+			return looked >= traceLooks, nil
+		}
+		attempts := attemptsOf([]byte(m.dead[headerDeadAttempts]))
+		g.DeadLetter = fmt.Sprintf("%d/%d", m.partition, m.m.GetOffset())
+		g.Attempts, g.LastReason = int32(len(attempts)), m.dead[headerDeadReason]
+		g.Text = "is among the dead letters, in topic " + d.topic.Name
+		return true, nil
+	})
 }
 
 // find calls ask with the place that a reference names, or with one partition after

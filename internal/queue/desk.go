@@ -42,7 +42,10 @@ type Desk struct {
 	// being let go. Invariant: no message is in both.
 	retrying, letting offsets
 	waiting           dueHeap
-	avoid             map[record.Offset]avoided
+	// waits: the messages of waiting that wait still. Those that were settled, retried or
+	// lost meanwhile stay in the heap until their time, and are passed over then.
+	waits offsets
+	avoid map[record.Offset]avoided
 
 	keys         *keys // nil: not by key
 	rate, bytes  bucket
@@ -132,7 +135,7 @@ func (d *Desk) reset() {
 	d.leases, d.held = newLeases(), 0
 	d.next, d.fresh, d.waiting = 0, nil, nil
 	d.ready, d.suspects, d.dying, d.parked = offsets{}, offsets{}, offsets{}, offsets{}
-	d.retrying, d.letting = offsets{}, offsets{}
+	d.retrying, d.letting, d.waits = offsets{}, offsets{}, offsets{}
 	d.avoid = map[record.Offset]avoided{}
 	d.cfg.Read(func(s *State) { d.generation = s.generation(d.cfg.Group, d.cfg.Member) })
 	d.keys = nil
@@ -381,7 +384,7 @@ func (p *picking) nextFresh() (Candidate, bool) {
 		}
 		k := d.fresh[0]
 		d.fresh = d.fresh[1:]
-		if !d.leases.has(k.Offset) {
+		if !d.leases.has(k.Offset) && !d.waits.has(k.Offset) {
 			return k, true
 		}
 	}
@@ -422,7 +425,7 @@ func (p *picking) consider(k Candidate) {
 			return
 		}
 		if k.DueMillis > p.now {
-			heap.Push(&d.waiting, Delayed{k.Offset, k.DueMillis})
+			d.wait(k.Offset, k.DueMillis)
 			return
 		}
 	}
@@ -484,7 +487,7 @@ func (p *picking) offer(k Candidate) {
 			return
 		}
 		if k.DueMillis > p.now {
-			heap.Push(&d.waiting, Delayed{k.Offset, k.DueMillis})
+			d.wait(k.Offset, k.DueMillis)
 			return
 		}
 	}
@@ -507,6 +510,12 @@ func (p *picking) message(o record.Offset) (*Message, error) {
 	}
 	p.near, p.nearAt = near, o
 	return &near[0], nil
+}
+
+// wait has a message come again at a time.
+func (d *Desk) wait(o record.Offset, dueMillis int64) {
+	d.waits.add(o)
+	heap.Push(&d.waiting, Delayed{o, dueMillis})
 }
 
 // back puts a message where it will be found again.

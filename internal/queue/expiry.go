@@ -17,6 +17,7 @@ const avoidMillis = 5000
 func (d *Desk) Tick(nowMillis int64) {
 	for len(d.waiting) > 0 && d.waiting[0].DueMillis <= nowMillis {
 		e := heap.Pop(&d.waiting).(Delayed)
+		waited := d.waits.remove(e.Offset)
 		if d.leases.has(e.Offset) {
 			continue
 		}
@@ -27,8 +28,11 @@ func (d *Desk) Tick(nowMillis int64) {
 				d.out.Dying = append(d.out.Dying, e.Offset)
 				continue
 			}
+			waited = true
 		}
-		d.requeue(nowMillis, e.Offset)
+		if waited {
+			d.requeue(nowMillis, e.Offset)
+		}
 	}
 	var out []*lease
 	for l := d.leases.ending(); l != nil && d.untilMillis(l) <= nowMillis; l = d.leases.ending() {

@@ -86,6 +86,39 @@ func (k *keys) ownersBelow(o record.Offset) []record.Offset {
 	return out
 }
 
+// before is the owner of the key that a message waits for; false: it waits for none.
+func (k *keys) before(o record.Offset) (owner record.Offset, waits bool) {
+	for _, l := range k.owner {
+		if _, found := slices.BinarySearch(l.line, o); found {
+			return l.owner, true
+		}
+	}
+	return -1, false
+}
+
+// owns says whether a message has its key.
+func (k *keys) owns(o record.Offset) bool {
+	_, ok := k.of[o]
+	return ok
+}
+
+// ownerOf is who has a key; false: nobody.
+func (k *keys) ownerOf(key uint64) (owner record.Offset, ok bool) {
+	if l := k.owner[key]; l != nil {
+		return l.owner, true
+	}
+	return -1, false
+}
+
+// heldFrom appends those that wait, from an offset on, to a list, in no order.
+func (k *keys) heldFrom(list []record.Offset, from record.Offset) []record.Offset {
+	for _, l := range k.owner {
+		i, _ := slices.BinarySearch(l.line, from)
+		list = append(list, l.line[i:]...)
+	}
+	return list
+}
+
 // worst is the owner that most messages wait for.
 func (k *keys) worst() (owner record.Offset, waiting int) {
 	owner = -1

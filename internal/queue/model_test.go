@@ -325,5 +325,5 @@ func (m *model) finish() {
 		m.advance(1000)
 		m.carry()
 	}
-	m.rt.Fatalf("messages are lost: %+v; %+v", m.desk("").Explain(m.now, 1), m.desk("").Pending(0, 10))
+	m.rt.Fatalf("messages are lost: %+v; %+v", m.desk("").Explain(m.now, 1), m.desk("").Pending(m.now, 0, 10))
 }

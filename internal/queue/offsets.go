@@ -157,6 +157,15 @@ func (s *offsets) from(o record.Offset) (n int64) {
 	return n
 }
 
+// appendFrom appends the first of a set from an offset on, at most max, to a list.
+func (s *offsets) appendFrom(list []record.Offset, from record.Offset, max int) []record.Offset {
+	for o, ok := s.next(from); ok && max > 0; o, ok = s.next(o + 1) {
+		list = append(list, o)
+		max--
+	}
+	return list
+}
+
 func (s *offsets) empty() bool { return len(s.parts) == 0 }
 
 // copyFrom makes s what t has from o on.

@@ -527,10 +527,13 @@ func (w *world) show(cmd string) {
 		w.printf("%s: %s\nready %d, leased %d, waiting %d, delayed %d, held back %d, dying %d, parked %d\n",
 			e.Reason, e.Sentence, e.Ready, e.Leased, e.Waiting, e.Delayed, e.HeldBack, e.Dying, e.Parked)
 	case "pending":
-		for _, p := range w.desk(w.arg("of", "")).Pending(0, 100) {
+		for _, p := range w.desk(w.arg("of", "")).Pending(w.now, 0, 100) {
 			w.printf("%d %s, failed %d", p.Offset, p.Status, p.Attempts)
 			if p.Member != "" {
 				w.printf(", with %s at %s", p.Member, p.Address)
+			}
+			if p.BlockedBy >= 0 {
+				w.printf(", by %d", p.BlockedBy)
 			}
 			if p.DueMillis > w.now {
 				w.printf(", due in %v", time.Duration(p.DueMillis-w.now)*time.Millisecond)
@@ -539,7 +542,7 @@ func (w *world) show(cmd string) {
 		}
 	case "trace":
 		for _, o := range w.offsets() {
-			status, _, _ := w.desk(w.arg("of", "")).Trace(o)
+			status, _, _ := w.desk(w.arg("of", "")).Trace(w.now, o)
 			w.printf("%d %s\n", o, status)
 		}
 	case "delayed":

@@ -157,7 +157,11 @@ func (d *Desk) adopt(k Candidate, nowMillis int64, s Settlement) (commit bool, e
 		d.fail(d.late(s.Lease), nowMillis, s, Member{})
 		return true, nil
 	case Release:
-		return false, nil // it is there for anybody
+		if ms := s.Delay.Milliseconds(); ms > 0 && d.claim(k.Offset) {
+			d.withdraw(k.Offset)
+			d.wait(k.Offset, nowMillis+ms)
+		}
+		return false, nil // else it is there for anybody
 	case Extend:
 		if !d.claim(k.Offset) {
 			return false, ErrLeaseExpired
@@ -186,6 +190,7 @@ func (d *Desk) withdraw(o record.Offset) {
 	d.ready.remove(o)
 	d.suspects.remove(o)
 	d.parked.remove(o)
+	d.waits.remove(o)
 	d.refresh(o)
 }
 
@@ -237,12 +242,12 @@ func (d *Desk) release(l *lease, nowMillis int64, delay time.Duration) {
 	d.letGo(l)
 	k := Candidate{Offset: l.offset, Suspect: l.alone}
 	d.leases.remove(k.Offset)
-	if d.ahead(k.Offset) {
-		d.out.Wake = true // an earlier leader's
+	if ms := delay.Milliseconds(); ms > 0 {
+		d.wait(k.Offset, nowMillis+ms)
 		return
 	}
-	if ms := delay.Milliseconds(); ms > 0 {
-		heap.Push(&d.waiting, Delayed{k.Offset, nowMillis + ms})
+	if d.ahead(k.Offset) {
+		d.out.Wake = true // an earlier leader's
 		return
 	}
 	d.back(k)
@@ -307,6 +312,7 @@ func (d *Desk) Committed(nowMillis int64, op *Op) {
 		d.dying.remove(op.Offset)
 		d.parked.remove(op.Offset)
 		d.retrying.remove(op.Offset)
+		d.waits.remove(op.Offset)
 		if !d.leases.has(op.Offset) {
 			d.ready.add(op.Offset)
 			d.out.Wake = true
@@ -342,7 +348,7 @@ func (d *Desk) requeue(nowMillis int64, o record.Offset) {
 		where.add(o)
 		d.out.Wake = true
 	} else if k.DueMillis > nowMillis {
-		heap.Push(&d.waiting, Delayed{o, k.DueMillis})
+		d.wait(o, k.DueMillis)
 	} else {
 		d.ready.add(o)
 		d.out.Wake = true
@@ -370,7 +376,7 @@ func (d *Desk) ahead(o record.Offset) bool {
 // Trimmed tells that the log begins at an offset, by which the group lost messages.
 // Those that are in hand are found gone when they are settled.
 func (d *Desk) Trimmed(to record.Offset) {
-	for _, s := range []*offsets{&d.ready, &d.suspects, &d.dying, &d.parked} {
+	for _, s := range []*offsets{&d.ready, &d.suspects, &d.dying, &d.parked, &d.waits} {
 		s.removeBelow(to)
 	}
 	d.fresh = slices.DeleteFunc(d.fresh, func(k Candidate) bool { return k.Offset < to })

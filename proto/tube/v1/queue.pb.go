@@ -3274,9 +3274,11 @@ type QueueProgress struct {
 	Blocked int64 `protobuf:"varint,11,opt,name=blocked,proto3" json:"blocked,omitempty"`
 	// Being written to the dead letters.
 	Dying int64 `protobuf:"varint,12,opt,name=dying,proto3" json:"dying,omitempty"`
-	// When the oldest that is ready or in flight was sent.
+	// When the oldest that it is not done with, and that is due, was sent. Not for
+	// groups of mode broadcast.
 	Oldest *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=oldest,proto3" json:"oldest,omitempty"`
-	// Streams and calls that take messages, and what they could take now.
+	// Who took messages within the last minute, or holds some, and how many of their
+	// calls and streams with credit wait for messages now.
 	Consumers int32 `protobuf:"varint,14,opt,name=consumers,proto3" json:"consumers,omitempty"`
 	Credit    int64 `protobuf:"varint,15,opt,name=credit,proto3" json:"credit,omitempty"`
 	// How much of what retention keeps, by age or by size, lies behind the first message
@@ -6124,8 +6126,9 @@ func (x *TraceMessageResponse) GetGroups() []*GroupTrace {
 type GroupTrace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// "before the start", "filtered", "delayed", "ready", "leased", "backing-off",
-	// "blocked", "parked", "suspect", "dying", "dead", "done" or "not known".
+	// "delayed", "cancelled", "ready", "leased", "backing-off", "blocked", "parked",
+	// "suspect", "dying", "dead" or "done": acknowledged, left out by the filter, or
+	// before where the group began or was set. "unknown": it has not begun here yet.
 	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
 	// In a sentence.
 	Text       string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
@@ -6134,7 +6137,8 @@ type GroupTrace struct {
 	Address    string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
 	Until      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
 	LastReason string                 `protobuf:"bytes,8,opt,name=last_reason,json=lastReason,proto3" json:"last_reason,omitempty"`
-	// Its dead letter's place.
+	// Its dead letter's place in the topic of dead letters, PARTITION/OFFSET; empty: it
+	// is not (any more) among those that are listed. attempts and last_reason are its.
 	DeadLetter    string `protobuf:"bytes,9,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
