@@ -480,6 +480,9 @@ func (p *picking) offer(k Candidate) {
 	if d.keys != nil && !m.KeyNull && !d.keys.enter(k.Offset, hashKey(m.Key)) {
 		return
 	}
+	if d.dying.has(k.Offset) {
+		return // skipped by an operator; it is none that failed too often
+	}
 	if d.keys != nil {
 		// Only now, as who is to wait or to die has its key all the while.
 		if where := d.where(k, p.now); where != nil && (where != &d.suspects || p.h.count > 0 || len(p.taken) > 0 || p.t.Held > 0) {

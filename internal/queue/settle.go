@@ -404,8 +404,7 @@ func (d *Desk) Retry(o record.Offset, skip bool) error {
 	case d.letting.has(o):
 		return fmt.Errorf("%w: offset %d is set aside already", ErrLeaseExpired, o)
 	case skip:
-		d.parked.remove(o)
-		d.ready.remove(o)
+		d.withdraw(o)
 		if d.dying.add(o) {
 			d.out.Dying = append(d.out.Dying, o)
 		}
