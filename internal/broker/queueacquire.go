@@ -12,59 +12,49 @@ import (
 
 // QueueAcquire hands out messages of this partition, by offset, without waiting: for
 // who asks partitions one by one, and reads the batches himself (QueueBatches). What
-// he has is settled with QueueSettle. Not for broadcast groups.
+// he has is settled with QueueSettle; in a group that acknowledges by itself that is his
+// to do, for what he hands on, before he does. Not for broadcast groups.
 //
 // Errors: ErrNotLeader and what else keeps the partition from serving, and those of
 // reading; queue.ErrUnknownGroup: SetQueueGroups did not tell of it, or it has not
 // begun here yet; queue.ErrGroupMode.
 func (p *Partition) QueueAcquire(id queue.GroupID, t queue.Taking) ([]queue.Taken, error) {
-	done := make(committing, 1)
-	g, taken, trusting, err := p.acquire(id, t, func(err error) { done <- err })
+	g, taken, err := p.acquire(id, t)
 	if err != nil || len(taken) == 0 {
 		return nil, err
 	}
-	if trusting {
-		err = done.wait(p.broker.queues.ctx) // and with that confirmed
-	} else {
-		err = g.confirmTaken(p, taken)
-	}
-	if err != nil {
+	if err := g.confirmTaken(p, taken); err != nil {
 		return nil, err
 	}
 	return taken, nil
 }
 
-// acquire takes what there is, by offset. Of a group that acknowledges by itself
-// (trusting) that is acknowledged, or is not to be handed out, once trust is told.
-func (p *Partition) acquire(id queue.GroupID, t queue.Taking, trust func(error)) (g *queueGroup, taken []queue.Taken, trusting bool, err error) {
+// acquire takes what there is, by offset.
+func (p *Partition) acquire(id queue.GroupID, t queue.Taking) (g *queueGroup, taken []queue.Taken, err error) {
 	g, err = p.groupOf(id)
 	if err != nil {
-		return nil, nil, false, fmt.Errorf("%w: %d", err, id)
+		return nil, nil, fmt.Errorf("%w: %d", err, id)
 	}
 	if g.broadcast.Load() {
-		return nil, nil, false, fmt.Errorf("%w: each member of a broadcast group has everything", queue.ErrGroupMode)
+		return nil, nil, fmt.Errorf("%w: each member of a broadcast group has everything", queue.ErrGroupMode)
 	}
-	t.Max = min(max(t.Max, 1), maxReceive)
+	t.Max, t.Hold = min(max(t.Max, 1), maxReceive), true
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	d, err := g.desk(p, "")
 	if err != nil {
-		return nil, nil, false, err
+		return nil, nil, err
 	}
 	for more := true; more && len(taken) == 0 && err == nil; {
 		taken, more, err = d.Take(g.q.nowMillis(), t)
-		if trusting = g.spec.Settings.AutoAck && len(taken) > 0; trusting {
-			g.carry(d, trust)
-		} else {
-			g.carry(d, nil)
-		}
+		g.carry(d, nil)
 	}
 	if len(taken) == 0 {
 		g.schedule(d.RateMillis(g.q.nowMillis()))
-		return nil, nil, false, err
+		return nil, nil, err
 	}
 	slices.SortFunc(taken, func(a, b queue.Taken) int { return int(a.Lease.Offset - b.Lease.Offset) })
-	return g, taken, trusting, nil
+	return g, taken, nil
 }
 
 // QueueWaiter waits for messages of several groups.

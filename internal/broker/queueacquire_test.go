@@ -117,17 +117,31 @@ func TestWaiterForGroupsIsWoken(t *testing.T) {
 	woken(b)
 }
 
-// A group that acknowledges by itself does so before anybody has the messages.
-func TestWhatIsAcquiredIsAcknowledgedFirst(t *testing.T) {
+// What is acquired of a group that acknowledges by itself is leased: who hands it on
+// acknowledges that, and what he does not hand on comes again.
+func TestWhatIsAcquiredIsTheCallersToAcknowledge(t *testing.T) {
 	q := withQueue(start(t, t.TempDir(), testTopic(nil)), func(s *queue.Settings) { s.AutoAck = true })
-	for i := range record.Offset(20) {
-		q.send("a")
+	take := func(want ...record.Offset) (leases []queue.Lease) {
+		t.Helper()
 		taken, err := q.partition().QueueAcquire(testGroup, queue.Taking{Member: member("x"), Max: 10, MaxBytes: 1 << 20})
-		if err != nil || len(taken) != 1 {
-			t.Fatalf("%d messages, %v", len(taken), err)
+		var got []record.Offset
+		for _, x := range taken {
+			got, leases = append(got, x.Lease.Offset), append(leases, x.Lease)
 		}
-		if c := q.partition().QueueCounts(testGroup); c.Backlog != 0 || c.Floor != i+1 {
-			t.Fatalf("offset %d is handed out, and not acknowledged: %+v", i, c)
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("offsets %v, %v; want %v", got, err, want)
 		}
+		return leases
 	}
+	q.send("a")
+	q.send("b")
+	leases := take(0, 1)
+	errs := q.partition().QueueSettle(t.Context(), testGroup, []queue.Settlement{{Lease: leases[0], Verdict: queue.Acknowledge}, {Lease: leases[1], Verdict: queue.Release}})
+	if errs[0] != nil || errs[1] != nil {
+		t.Fatal(errs)
+	}
+	if c := q.partition().QueueCounts(testGroup); c.Floor != 1 || c.Backlog != 1 {
+		t.Fatalf("%+v", c)
+	}
+	take(1)
 }

@@ -101,16 +101,11 @@ func (b *Broker) QueueReceiveNow(id queue.GroupID, topic record.TopicID, r queue
 // QueueAcquireNow is QueueAcquire. What was taken may be handed out once confirm calls
 // back without an error; confirm is nil if there is nothing.
 func (p *Partition) QueueAcquireNow(id queue.GroupID, t queue.Taking) (taken []queue.Taken, confirm func(func(error)), err error) {
-	var told func(error)
-	g, taken, trusting, err := p.acquire(id, t, func(err error) { told(err) })
+	g, taken, err := p.acquire(id, t)
 	if err != nil || len(taken) == 0 {
 		return nil, nil, err
 	}
 	return taken, func(done func(error)) {
-		if trusting {
-			told = done
-			return
-		}
 		answer := func(err error) {
 			p.broker.queues.goes(func() {
 				if err != nil {

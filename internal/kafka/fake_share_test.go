@@ -106,6 +106,7 @@ func (q *fakeQueue) QueueAcquire(id queue.GroupID, t queue.Taking) ([]queue.Take
 		return nil, q.p.err
 	}
 	d := q.desk(id)
+	t.Hold = true
 	taken, _, err := d.Take(q.now, t)
 	q.carry(d)
 	slices.SortFunc(taken, func(a, b queue.Taken) int { return cmp.Compare(a.Lease.Offset, b.Lease.Offset) })

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -220,6 +221,11 @@ func (f *shareFetching) fetch(ctx context.Context, p sharePart, room int) error 
 		f.release(ctx, p, rest)
 		taken = taken[:n]
 	}
+	if n > 0 && g.Settings.AutoAck {
+		if err := f.trust(ctx, q, g.ID, taken); err != nil {
+			return err
+		}
+	}
 	if n == 0 {
 		return err
 	}
@@ -229,6 +235,16 @@ func (f *shareFetching) fetch(ctx context.Context, p sharePart, room int) error 
 	f.records += len(taken)
 	f.bytes += len(batches)
 	return nil
+}
+
+// trust acknowledges what is handed on of a group that acknowledges by itself: only
+// that, and before the client has it. What is not acknowledged comes again.
+func (f *shareFetching) trust(ctx context.Context, q PartitionQueue, id queue.GroupID, taken []queue.Taken) error {
+	list := make([]queue.Settlement, len(taken))
+	for i := range taken {
+		list[i] = queue.Settlement{Lease: taken[i].Lease, Verdict: queue.Acknowledge}
+	}
+	return cmp.Or(q.QueueSettle(ctx, id, list)...)
 }
 
 // align takes the rest of the last batch as well, if the client does not insist on its

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/tube-mq/tube/internal/broker"
+	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 )
@@ -124,6 +125,31 @@ func TestShareFetchGivesBackWhatDoesNotFit(t *testing.T) {
 	a, b := d.client("a", 2), d.client("b", 2)
 	wantAcquired(t, a.fetch(0, func(r *kmsg.ShareFetchRequest) { r.MaxBytes = int32(size) + 10 }), "0: 0-4 x1")
 	wantAcquired(t, b.fetch(0, nil), "0: 5-9 x1")
+}
+
+// Of a group that acknowledges by itself what does not fit is not lost: it is
+// acknowledged when a client has it, no sooner.
+func TestShareFetchAcknowledgesOnlyWhatItSends(t *testing.T) {
+	d := newShareDoor(t)
+	p := d.f.part(d.topic, 0)
+	p.queue.settings.AutoAck = true
+	settings := queue.DefaultSettings()
+	settings.AutoAck, settings.DeadLetter = true, "g.dead-letter"
+	for _, command := range [][]byte{
+		meta.DeleteQueueGroup(time.UnixMilli(0), d.f.image().QueueGroup("g").ID), meta.CreateQueueGroup(time.UnixMilli(0), "g", d.topic.ID, settings),
+	} {
+		if err := d.shares.command(command); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size := len(p.add(t, 5))
+	p.add(t, 5)
+	a, b := d.client("a", 2), d.client("b", 2)
+	wantAcquired(t, a.fetch(0, func(r *kmsg.ShareFetchRequest) { r.MaxBytes = int32(size) + 10 }), "0: 0-4 x1")
+	wantAcquired(t, b.fetch(0, nil), "0: 5-9 x1")
+	// What was sent is done with: it does not come again, whatever becomes of the clients.
+	p.queue.pass(time.Hour)
+	wantAcquired(t, d.client("c", 2).fetch(0, nil))
 }
 
 func TestShareSessionEpochs(t *testing.T) {

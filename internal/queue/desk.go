@@ -114,6 +114,9 @@ type Taking struct {
 	MaxBytes int // the first is given whatever its size, unless Begun
 	Begun    bool
 	Held     int // leases of the group that the member holds on other nodes
+	// Hold: leases are given also if the group acknowledges by itself, as whoever asks
+	// acknowledges what he has handed out.
+	Hold bool
 }
 
 // NewDesk starts from the State.
@@ -552,7 +555,7 @@ func (p *picking) give(k Candidate, m *Message) {
 	d.bytes.take(float64(size))
 	p.bytes += max(size, 1)
 	delete(d.avoid, k.Offset)
-	if d.cfg.Settings.AutoAck {
+	if d.cfg.Settings.AutoAck && !p.t.Hold {
 		p.acks = append(p.acks, k.Offset)
 		// Till it is committed nobody else gets it.
 		d.leases.add(k.Offset).state = acking

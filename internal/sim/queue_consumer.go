@@ -118,9 +118,31 @@ func (k *consumer) take(n *node, p *partition, r queue.Receiving) (got []queue.D
 				done(nil)
 				return
 			}
-			done(got)
+			if !k.g.settings.AutoAck {
+				done(got)
+				return
+			}
+			k.trust(p, got, done)
 		})
 	}, nil
+}
+
+// trust has what was acquired of a group that acknowledges by itself acknowledged,
+// before it is handed out.
+func (k *consumer) trust(p *partition, got []queue.Delivery, done func([]queue.Delivery)) {
+	list := make([]queue.Settlement, len(got))
+	for i := range got {
+		list[i] = queue.Settlement{Lease: got[i].Lease, Verdict: queue.Acknowledge}
+	}
+	p.p.QueueSettleThen(k.g.id, list, func(errs []error) {
+		var acknowledged []queue.Delivery
+		for i, err := range errs {
+			if err == nil {
+				acknowledged = append(acknowledged, got[i])
+			}
+		}
+		done(acknowledged)
+	})
 }
 
 // poison ends whoever handles it.
