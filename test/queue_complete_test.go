@@ -139,3 +139,36 @@ func TestCompleteWithALostLeaseSendsNothing(t *testing.T) {
 		t.Errorf("%v", out)
 	}
 }
+
+// What Complete could never send is refused, and nothing is done: the lease is as it was.
+func TestCompleteWithAMessageThatIsTooLargeDoesNothing(t *testing.T) {
+	n := newNode(t)
+	n.createTopic("in", 1)
+	n.createTopic("out", 1)
+	q := n.queues()
+	q.group("g", "in", nil)
+	q.send("in", out("a"))
+	m := q.takeAll("g", "a", 1)[0]
+	must(t, q.Extend, &tubev1.ExtendRequest{Group: "g", LeaseIds: []string{m.LeaseId}, Duration: durationpb.New(time.Hour)})
+	complete := func(leases []string, value []byte) (*connect.Response[tubev1.CompleteResponse], error) {
+		return q.Complete(t.Context(), connect.NewRequest(&tubev1.CompleteRequest{Group: "g", LeaseIds: leases, Send: []*tubev1.SendRequest{
+			{Topic: "out", Messages: []*tubev1.OutgoingMessage{out("small"), {Value: value}}}}}))
+	}
+	if r, err := complete([]string{m.LeaseId}, make([]byte, 2<<20)); reasonOf(err) != tubev1.QueueErrorDetail_MESSAGE_TOO_LARGE {
+		t.Errorf("%v, %v", r, err)
+	}
+	// Nor does a call that is refused for another lease shorten this one.
+	if r, err := complete([]string{m.LeaseId, "0-9-1-1"}, nil); err != nil || r.Msg.Results[1].Error == nil || len(r.Msg.Sent) > 0 {
+		t.Errorf("%v, %v", r, err)
+	}
+	p := must(t, q.admin.ListPending, &tubev1.ListPendingRequest{Group: "g"}).Messages
+	if len(p) != 1 || p[0].LeaseId != m.LeaseId || time.Until(p[0].Until.AsTime()) < 50*time.Minute {
+		t.Errorf("%v", p)
+	}
+	if sent := n.valuesOf("out"); len(sent) > 0 {
+		t.Errorf("%v", sent)
+	}
+	if r, err := complete([]string{m.LeaseId}, []byte("fits")); err != nil || r.Msg.Results[0].Error != nil || len(r.Msg.Sent) != 1 {
+		t.Errorf("%v, %v", r, err)
+	}
+}

@@ -68,6 +68,7 @@ type sending struct {
 	due        []int64
 	hash       []queue.MessageHash
 	pending    []int       // messages to be stored
+	promised   bool        // see QueueMessageBytes
 	same       map[int]int // repeats within the call: of which message
 }
 
@@ -81,6 +82,7 @@ func (s *sending) prepare(list []queue.Outgoing) {
 	full, refused := false, s.p.broker.delays.refusal()
 	for i := range list {
 		m := &list[i]
+		s.promised = s.promised || m.OnceID != ""
 		s.sent[i] = queue.Sent{Partition: s.p.id.Partition, Offset: -1, ID: m.ID}
 		due := m.DeliverAtMillis
 		if due == 0 && m.Delay > 0 {
@@ -117,6 +119,19 @@ func (s *sending) prepare(list []queue.Outgoing) {
 		s.records[i] = s.record(m, s.due[i])
 		s.pending = append(s.pending, i)
 	}
+}
+
+// QueueMessageBytes is how large a batch of this message alone is: what the topic's
+// max.message.bytes is about. Who promises that a message will be sent (OnceID) looks at
+// it before; then it is sent, also if the setting is changed meanwhile.
+func QueueMessageBytes(m *queue.Outgoing) (int, error) {
+	r := (&sending{}).record(m, m.DeliverAtMillis)
+	buf, err := record.EncodeBuffer([]record.Record{r})
+	if err != nil {
+		return 0, err
+	}
+	defer buf.Release()
+	return len(buf.B), nil
 }
 
 func (p *Partition) delayedCount() int {
@@ -236,7 +251,7 @@ func (s *sending) admit(batch []byte) error {
 	if err := p.broker.admit(len(batch)); err != nil {
 		return err
 	}
-	if limit := p.config.Load().MaxMessageBytes; len(batch) > limit {
+	if limit := p.config.Load().MaxMessageBytes; len(batch) > limit && !s.promised {
 		return fmt.Errorf("%w: %d bytes, the topic's max.message.bytes is %d", record.ErrTooLarge, len(batch), limit)
 	}
 	return nil

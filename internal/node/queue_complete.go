@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tube-mq/tube/internal/broker"
 	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
@@ -153,6 +154,13 @@ func (q queueCalls) plan(g *meta.QueueGroup, id string, others []queue.Lease, se
 			m.OnceID = fmt.Sprintf("complete-%s-%d-%d", id, k, i)
 			if m.Delay > 0 { // the delay is from now, whenever it is carried out
 				m.DeliverAtMillis, m.Delay = time.Now().Add(m.Delay).UnixMilli(), 0
+			}
+			// What is written down is sent: what never can be is refused now.
+			switch size, err := broker.QueueMessageBytes(&m); {
+			case err != nil:
+				return nil, fmt.Errorf("message %d for topic %s: %w", i, t.Name, err)
+			case size > t.Config.MaxMessageBytes:
+				return nil, fmt.Errorf("%w: message %d for topic %s takes %d bytes, its max.message.bytes is %d", queue.ErrMessageTooLarge, i, t.Name, size, t.Config.MaxMessageBytes)
 			}
 			to := record.TopicPartition{Topic: t.ID, Partition: q.courier.Place(t, &m)}
 			intent.Sends = append(intent.Sends, &peerv1.QueueSendRequest{To: queuePartitionToPB(to), Messages: outgoingToPB([]queue.Outgoing{m})})

@@ -257,6 +257,9 @@ func (d *Desk) release(l *lease, nowMillis int64, delay time.Duration) {
 func (d *Desk) extend(l *lease, nowMillis int64, delay time.Duration) error {
 	last := d.sinceMillis(l) + d.cfg.Settings.MaxHandling.Milliseconds()
 	until := min(nowMillis+d.lengthMillis(delay), last)
+	if delay <= 0 && l.state == held {
+		until = max(until, d.untilMillis(l)) // the group's lease does not shorten a longer one
+	}
 	if until <= nowMillis || until < d.untilMillis(l) && until == last && l.state == held {
 		return fmt.Errorf("%w: handed out %d ms ago, the limit is %s", ErrHandlingTooLong, nowMillis-d.sinceMillis(l), d.cfg.Settings.MaxHandling)
 	}

@@ -98,7 +98,8 @@ type Settlement struct {
 	Lease   Lease
 	Verdict Verdict
 	// Delay before the next delivery, of a Nack or Release; −1: what the group's
-	// back-off says. Of an Extend: how much longer from now on; 0: the group's lease.
+	// back-off says. Of an Extend: how much longer from now on; 0: the group's lease, or what is left if
+	// that is more.
 	Delay  time.Duration
 	Reason string // of a Nack or Dead; at most 1 KiB of it is kept
 }

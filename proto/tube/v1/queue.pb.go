@@ -1494,7 +1494,7 @@ type ExtendRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Group    string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	LeaseIds []string               `protobuf:"bytes,2,rep,name=lease_ids,json=leaseIds,proto3" json:"lease_ids,omitempty"`
-	// From now on; none: the group's lease.
+	// From now on; none: the group's lease, or what is left if that is more.
 	Duration      *durationpb.Duration `protobuf:"bytes,3,opt,name=duration,proto3" json:"duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
