@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,4 +59,26 @@ func TestDelayedMessagesBeyondTheMemoryForThem(t *testing.T) {
 		}
 	}
 	q.nothing("g", "w")
+}
+
+// How many messages wait is told of all partitions, however few are listed.
+func TestDelayedMessagesOfAllPartitionsAreCounted(t *testing.T) {
+	n := newNode(t)
+	n.createTopic("t", 4)
+	q := n.queues()
+	for i := range 40 {
+		q.send("t", out("later", withKey(strings.Repeat("k", i+1)), after(time.Hour)))
+	}
+	page := must(t, q.admin.ListDelayed, &tubev1.ListDelayedRequest{Topic: "t", Limit: 3})
+	if page.Total != 40 || len(page.Messages) != 3 {
+		t.Errorf("%d of %d are listed, want 3 of 40", len(page.Messages), page.Total)
+	}
+	seen, total := len(page.Messages), page.Total
+	for page.NextPageToken != "" {
+		page = must(t, q.admin.ListDelayed, &tubev1.ListDelayedRequest{Topic: "t", Limit: 3, PageToken: page.NextPageToken})
+		seen, total = seen+len(page.Messages), total+page.Total
+	}
+	if seen != 40 || total != 40 {
+		t.Errorf("%d are listed in all, %d counted", seen, total)
+	}
 }

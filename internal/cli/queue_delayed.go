@@ -20,7 +20,8 @@ func newQueueDelayed(a *app) *cobra.Command {
 				if err != nil {
 					return 0, "", err
 				}
-				all.Messages, all.NextPageToken, all.Total = append(all.Messages, r.Messages...), r.NextPageToken, r.Total
+				all.Messages, all.NextPageToken = append(all.Messages, r.Messages...), r.NextPageToken
+				all.Total += r.Total // the first page's
 				return len(r.Messages), r.NextPageToken, nil
 			})
 			if err != nil {
@@ -38,6 +39,6 @@ func newQueueDelayed(a *app) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many, the next due first; 0: all")
+	c.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many, by partition and offset; 0: all")
 	return a.client(c)
 }

@@ -250,10 +250,41 @@ func (q queueViews) ListDelayed(ctx context.Context, topic string, p rpc.Page) (
 		total[p] = r.GetTotal()
 		return len(r.GetDelayed())
 	})
-	for _, n := range total {
-		out.Total += n
+	if err == nil && p.Token == "" {
+		out.Total = q.delayedInAll(ctx, t, total)
 	}
 	return out, err
+}
+
+// delayedInAll adds up how many messages wait in a topic's partitions, of which some
+// are known. Those that do not answer are left out.
+func (q queueViews) delayedInAll(ctx context.Context, t *meta.Topic, known map[record.Partition]int64) (total int64) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, n := range known {
+		total += n
+	}
+	for i := range t.Partitions {
+		if _, ok := known[record.Partition(i)]; ok {
+			continue
+		}
+		tp := record.TopicPartition{Topic: t.ID, Partition: record.Partition(i)}
+		wg.Go(func() {
+			req := &peerv1.QueueListRequest{Of: queuePartitionToPB(tp), What: peerv1.QueueListRequest_DELAYED, Max: 1}
+			r, err := askLeader(ctx, q, tp, req, func(c peerv1connect.QueuePeerServiceClient) func(context.Context, *connect.Request[peerv1.QueueListRequest]) (*connect.Response[peerv1.QueueListResponse], error) {
+				return c.QueueList
+			})
+			if err == nil {
+				mu.Lock()
+				total += r.GetTotal()
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return total
 }
 
 // TraceMessage implements rpc.QueueViews.

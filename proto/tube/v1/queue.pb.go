@@ -4617,10 +4617,10 @@ func (x *ListDelayedRequest) GetPageToken() string {
 
 type ListDelayedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The next due first.
+	// By partition and offset.
 	Messages      []*DelayedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	NextPageToken string            `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// How many there are in all.
+	// How many there are in all partitions that answer. With the first page only.
 	Total         int64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
