@@ -48,7 +48,7 @@ func (n *Node) steer(ctx context.Context) {
 		}
 		v := n.view(&s)
 		plan := master.Plan(v)
-		next = began.Add(min(planShare*time.Since(began), maxPlanPause))
+		next = planAgain(began, time.Since(began))
 		if len(plan) > 0 {
 			n.carryOut(ctx, &s, plan)
 			next = began // there may be more to do
@@ -57,6 +57,11 @@ func (n *Node) steer(ctx context.Context) {
 			n.spreadCoordinators(ctx, &s, v)
 		}
 	})
+}
+
+// planAgain is when to plan next, if nothing changes before, after planning that took so long.
+func planAgain(began time.Time, took time.Duration) time.Time {
+	return began.Add(min(planShare*took, maxPlanPause))
 }
 
 // spreadCoordinators asks masters that lead more groups shards than their share to
