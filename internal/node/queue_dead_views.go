@@ -80,8 +80,12 @@ func (d *deadList) is(p record.Partition, m *peerv1.QueueMessage) (*deadMessage,
 	if d.wants == nil {
 		return out, true
 	}
+	size := len(m.GetKey()) + len(m.GetValue())
+	for _, h := range out.own {
+		size += len(h.Key) + len(h.Value)
+	}
 	ok, err := d.wants.Match(&filter.Message{
-		Key: m.GetKey(), TimestampMillis: out.number(headerDeadTime), Size: len(m.GetKey()) + len(m.GetValue()), Topic: out.dead[headerDeadTopic],
+		Key: m.GetKey(), TimestampMillis: out.number(headerDeadTime), Size: size, Topic: out.dead[headerDeadTopic],
 		Partition: int32(out.number(headerDeadPartition)), Offset: out.number(headerDeadOffset),
 		Headers: func() map[string]string {
 			all := map[string]string{}

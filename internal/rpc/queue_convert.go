@@ -3,6 +3,7 @@ package rpc
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -106,9 +107,17 @@ func durationOf(d *durationpb.Duration, field string, least, most, def time.Dura
 	}
 	// The bounds are far from what a time.Duration cannot hold.
 	if s := d.GetSeconds(); s < int64(least/time.Second)-1 || s > int64(most/time.Second)+1 || d.AsDuration() < least || d.AsDuration() > most {
-		return 0, badField(field, "%ds; %v to %v can be", s, least, most)
+		return 0, badField(field, "%v; %v to %v can be", spoken(d), least, most)
 	}
 	return d.AsDuration(), nil
+}
+
+// spoken is a duration for people, also of one that no time.Duration can hold.
+func spoken(d *durationpb.Duration) string {
+	if s := d.GetSeconds(); s > math.MaxInt32 || s < math.MinInt32 {
+		return strconv.FormatInt(s, 10) + "s"
+	}
+	return d.AsDuration().String()
 }
 
 // counted checks a number of things; 0 is def.
