@@ -20,10 +20,11 @@ const driveEvery = 200 * time.Millisecond
 // the metadata, until ctx ends. It looks at what is, so whoever leads goes on with
 // a change that another has begun.
 func (n *Node) driveMembers(ctx context.Context) {
+	var m moving
 	every(ctx, driveEvery, func() {
 		if im := n.meta.Image(); im.ClusterID != "" {
 			n.driveMasters(ctx, im)
-			n.drivePartitions(ctx, im)
+			n.drivePartitions(ctx, im, m.of(im))
 		}
 	})
 }
@@ -74,32 +75,26 @@ func (n *Node) driveMasters(ctx context.Context, im *meta.Image) {
 }
 
 // drivePartitions takes the moves that are under way a step further.
-func (n *Node) drivePartitions(ctx context.Context, im *meta.Image) {
+func (n *Node) drivePartitions(ctx context.Context, im *meta.Image, moving []record.TopicPartition) {
 	var done []meta.Members
-	for _, t := range im.Topics {
-		for i := range t.Partitions {
-			p := &t.Partitions[i]
-			if p.Target == nil {
-				continue
+	for _, m := range moving {
+		p := im.Partition(m)
+		g := n.host.Load().Group(p.Group)
+		if g == nil || !g.Status().Leading {
+			continue
+		}
+		var voters []record.ReplicaID
+		for _, r := range p.Target {
+			if !r.Lost {
+				voters = append(voters, r.ID)
 			}
-			tp := record.TopicPartition{Topic: t.ID, Partition: record.Partition(i)}
-			g := n.host.Load().Group(p.Group)
-			if g == nil || !g.Status().Leading {
-				continue
-			}
-			var voters []record.ReplicaID
-			for _, r := range p.Target {
-				if !r.Lost {
-					voters = append(voters, r.ID)
-				}
-			}
-			ok, err := g.Drive(ctx, voters, nil)
-			switch {
-			case err != nil && !expected(err):
-				n.logger.Warn("replicas of a partition not moved yet", "topic", t.Name, "partition", i, "err", err)
-			case ok:
-				done = append(done, meta.Members{TopicPartition: tp, Replicas: voters})
-			}
+		}
+		ok, err := g.Drive(ctx, voters, nil)
+		switch {
+		case err != nil && !expected(err):
+			n.logger.Warn("replicas of a partition not moved yet", "topic", im.Topics[m.Topic].Name, "partition", m.Partition, "err", err)
+		case ok:
+			done = append(done, meta.Members{TopicPartition: m, Replicas: voters})
 		}
 	}
 	if len(done) == 0 {
@@ -110,6 +105,28 @@ func (n *Node) drivePartitions(ctx context.Context, im *meta.Image) {
 	if _, err := (metaProposer{n}).Propose(ctx, meta.PlacementDone(time.Now(), done)); err != nil {
 		n.logger.Debug("moved replicas not reported yet", "err", err)
 	}
+}
+
+// moving remembers which partitions of an image have replicas to move: mostly none of
+// thousands, which would all be looked at again while nothing changes.
+type moving struct {
+	image      *meta.Image
+	partitions []record.TopicPartition
+}
+
+func (m *moving) of(im *meta.Image) []record.TopicPartition {
+	if m.image == im {
+		return m.partitions
+	}
+	m.image, m.partitions = im, nil
+	for _, t := range im.Topics {
+		for i := range t.Partitions {
+			if t.Partitions[i].Target != nil {
+				m.partitions = append(m.partitions, record.TopicPartition{Topic: t.ID, Partition: record.Partition(i)})
+			}
+		}
+	}
+	return m.partitions
 }
 
 func expected(err error) bool {

@@ -211,6 +211,15 @@ func (g *Group) Err() error {
 	return nil
 }
 
+func (g *Group) setDamage(err *error) {
+	g.damage.Store(err)
+	g.host.damaged.Store(true)
+}
+
+// Damaged reports whether any group was found damaged since the host began. While none
+// was, nobody need ask thousands of them one by one.
+func (h *Host) Damaged() bool { return h.damaged.Load() }
+
 // Propose asks for an entry. See Proposal for how it is answered.
 func (g *Group) Propose(p Proposal) {
 	g.mu.Lock()

@@ -104,9 +104,10 @@ type Host struct {
 	lastTick atomic.Int64
 	// pauses counts how often this process did not run for so long that its
 	// leaderships were in doubt. See quiet.go.
-	pauses atomic.Int64
-	failed atomic.Bool
-	sick   atomic.Bool // see SetSick
+	pauses  atomic.Int64
+	failed  atomic.Bool
+	sick    atomic.Bool // see SetSick
+	damaged atomic.Bool // see Damaged
 	// lostPower: what was not synced when the folder was last used may be gone, with the
 	// machine's power or as the log had to be cut.
 	lostPower bool
@@ -220,7 +221,7 @@ func (h *Host) Add(spec Spec) (*Group, error) {
 	h.groups[spec.Group] = g
 	if damage != nil {
 		g.failed = fmt.Errorf("%w: %w", ErrDamaged, damage)
-		g.damage.Store(&g.failed)
+		g.setDamage(&g.failed)
 		spec.Logger.Error("replica not started: its data is damaged", "group", spec.Group, "err", damage)
 		return g, nil
 	}

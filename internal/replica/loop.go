@@ -329,7 +329,7 @@ func (g *Group) applyOne(en *raftpb.Entry) error {
 func (g *Group) fail(err error) {
 	g.failed = err
 	g.held = g.host.checkpoint.forgotten.Load()
-	g.damage.Store(&err)
+	g.setDamage(&err)
 	g.spec.Logger.Error("replica stopped", "group", g.spec.Group, "err", err)
 	g.rouse()
 	g.core.abandon(ErrDamaged)
