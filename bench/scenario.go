@@ -3,6 +3,10 @@ package bench
 import (
 	"context"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -175,15 +179,23 @@ func consumeAgainstNull(recordBytes int, least float64) func(context.Context, *e
 			return err
 		}
 		defer null.kill()
-		node, remove, err := e.node(ctx)
+		dir, err := e.newDir()
 		if err != nil {
 			return err
 		}
-		defer remove()
+		defer os.RemoveAll(dir)
+		node, err := e.startNode(ctx, dir)
+		if err != nil {
+			return err
+		}
+		defer node.kill()
 		if err := createTopic(ctx, node.kafka, topic, partitions); err != nil {
 			return err
 		}
 		if err := e.fill(ctx, o, node, topic, recordBytes, records); err != nil {
+			return err
+		}
+		if err := toPageCache(dir); err != nil {
 			return err
 		}
 		settle()
@@ -201,6 +213,22 @@ func consumeAgainstNull(recordBytes int, least float64) func(context.Context, *e
 		o.ratios("null", as, "tube", bs, least)
 		return nil
 	}
+}
+
+// toPageCache reads all segments below dir, which were written past the page cache.
+func toPageCache(dir string) error {
+	return filepath.WalkDir(filepath.Join(dir, "data"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".log" {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.Copy(io.Discard, f)
+		return err
+	})
 }
 
 // fill puts so many records into a topic, in batches as large as they get, the
@@ -255,21 +283,44 @@ func manyPartitions(ctx context.Context, e *env, o *Outcome) error {
 			return err
 		}
 	}
-	produce := func(s *server, partitions int) func(int) (*Result, error) {
+	produce := func(s *server, partitions int, spread string) func(int) (*Result, error) {
 		return func(i int) (*Result, error) {
 			l := e.load(s, KindProduce, topics[partitions], kib)
-			l.RoundRobin = true
+			l.RoundRobin = spread == oneByOne
 			settle()
-			return e.run(ctx, o, s, fmt.Sprintf("%s, %d partitions", pairName(i), partitions), l)
+			return e.run(ctx, o, s, fmt.Sprintf("%s, %d partitions%s", pairName(i), partitions, spread), l)
 		}
 	}
-	as, bs, err := e.pair(produce(node, 16), produce(node, 1000))
-	if err != nil {
-		return err
+	for partitions, topic := range topics {
+		// The first records of a partition make its files, once.
+		l := e.load(node, KindProduce, topic, kib)
+		l.Duration = time.Second
+		if _, err := e.run(ctx, o, node, fmt.Sprintf("files of %d partitions", partitions), l); err != nil {
+			return err
+		}
 	}
-	o.ratios("16 partitions", as, "1,000 partitions", bs, 0.70)
-	return e.nullPartitions(ctx, o, produce)
+	for _, c := range []struct {
+		spread string
+		least  float64
+	}{{byClient, 0.70}, {oneByOne, 0}} {
+		as, bs, err := e.pair(produce(node, 16, c.spread), produce(node, 1000, c.spread))
+		if err != nil {
+			return err
+		}
+		o.ratios("16 partitions"+c.spread, as, "1,000 partitions"+c.spread, bs, c.least)
+	}
+	return e.nullPartitions(ctx, o, func(s *server, partitions int) func(int) (*Result, error) {
+		return produce(s, partitions, byClient)
+	})
 }
+
+// How records are spread evenly over partitions: as the client does it by itself, which is
+// 64 KiB for one and then for another, or each to the partition after the last one's, as
+// keys would do it.
+const (
+	byClient = ""
+	oneByOne = ", one by one"
+)
 
 // nullPartitions adds what the client alone loses with a thousand batches in the place of
 // sixteen.

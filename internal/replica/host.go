@@ -29,7 +29,7 @@ type Config struct {
 	Loops  int // goroutines that run groups: one per processor
 	Logger *slog.Logger
 	// A checkpoint is made when the WAL has grown by this much since the last.
-	CheckpointBytes   int64         // 512 MiB
+	CheckpointBytes   int64         // 1 GiB
 	CheckpointEntries int64         // 1,000,000
 	TickInterval      time.Duration // of raft's clock: 100 ms
 	// Boot is the id of the machine's present run, from its start to its stop; "": it is
@@ -52,7 +52,7 @@ func (c *Config) setDefaults() {
 		c.Loops = runtime.GOMAXPROCS(0)
 	}
 	if c.CheckpointBytes == 0 {
-		c.CheckpointBytes = 512 << 20
+		c.CheckpointBytes = 1 << 30
 	}
 	if c.CheckpointEntries == 0 {
 		c.CheckpointEntries = 1_000_000
