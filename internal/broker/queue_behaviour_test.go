@@ -221,11 +221,9 @@ func TestDelayDoesNotFollowAClockThatJumps(t *testing.T) {
 func TestRepeatedIDsAreAnsweredWithTheFirstPosition(t *testing.T) {
 	for _, memory := range []bool{false, true} {
 		mem := vfs.NewMem()
-		topic := testTopic(func(c *meta.TopicConfig) { c.MemoryOnly = memory })
+		topic := testTopic(func(c *meta.TopicConfig) { c.MemoryOnly, c.DedupeWindow = memory, time.Hour })
 		q := withQueue(startOn(t, mem, "/d", topic), nil)
 		q.dir = "/d"
-		q.spec.DedupeWindow = time.Hour
-		q.tell()
 		ids := func(list ...string) (out []queue.Outgoing) {
 			for _, id := range list {
 				out = append(out, queue.Outgoing{Value: []byte("of " + id), KeyNull: true, ID: id})
@@ -272,6 +270,23 @@ func TestRepeatedIDsAreAnsweredWithTheFirstPosition(t *testing.T) {
 			}
 		}
 		n.stop()
+	}
+}
+
+// A partition looks for repeats from its first moment on, also before the broker is told
+// of the topic's queue groups: then, after a restart, producers try again what they had no
+// answer to.
+func TestRepeatsAreFoundBeforeTheGroupsAreKnown(t *testing.T) {
+	topic := testTopic(func(c *meta.TopicConfig) { c.DedupeWindow = time.Hour })
+	r := start(t, t.TempDir(), topic)
+	message := []queue.Outgoing{{Value: []byte("v"), KeyNull: true, ID: "a"}}
+	if sent := r.partition().QueueSend(t.Context(), message); sent[0].Err != nil || sent[0].Duplicate {
+		t.Fatalf("first: %+v", sent[0])
+	}
+	r = r.restart()
+	defer r.stop()
+	if sent := r.partition().QueueSend(t.Context(), message); sent[0].Err != nil || !sent[0].Duplicate || sent[0].Offset != 0 {
+		t.Errorf("again, after a restart: %+v", sent[0])
 	}
 }
 

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"time"
 
 	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
@@ -57,11 +56,10 @@ type QueueRisk struct {
 
 // QueueTopic says which queue groups a topic has, as an image of the metadata does.
 type QueueTopic struct {
-	ID           record.TopicID
-	Name         string
-	Partitions   int
-	DedupeWindow time.Duration // tube.dedupe.window; 0: off
-	Groups       []QueueGroup
+	ID         record.TopicID
+	Name       string
+	Partitions int
+	Groups     []QueueGroup
 	// LastID is the largest group id that the metadata has given: what is below, or
 	// it, and not among Groups was deleted, or is another topic's.
 	LastID queue.GroupID

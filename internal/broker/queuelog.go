@@ -27,8 +27,6 @@ type queueLog struct {
 	ticking  bool
 	stopped  bool
 
-	// window is the topic's dedupe window, in ms.
-	window atomic.Int64
 	// cached are the partition's batches in the cache, by offset, whose lock guards them.
 	cached []*cachedBatch
 

@@ -154,9 +154,6 @@ func (q *queues) hosted(p *Partition) {
 	slices.SortFunc(t.partitions, func(a, b *Partition) int { return int(a.id.Partition - b.id.Partition) })
 	t.mu.Unlock()
 	p.queue.topic.Store(t)
-	t.mu.Lock()
-	p.queue.window.Store(t.spec.DedupeWindow.Milliseconds())
-	t.mu.Unlock()
 	p.queue.led()
 }
 
@@ -269,7 +266,6 @@ func (b *Broker) SetQueueGroups(spec QueueTopic) {
 		g.configure()
 	}
 	for _, p := range partitions {
-		p.queue.window.Store(spec.DedupeWindow.Milliseconds())
 		p.queue.begin()
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
@@ -78,7 +77,7 @@ func (s *sending) prepare(list []queue.Outgoing) {
 	s.due = make([]int64, len(list))
 	s.hash = make([]queue.MessageHash, len(list))
 	first := map[queue.MessageHash]int{}
-	topic := time.Duration(s.p.queue.window.Load()) * time.Millisecond
+	topic := s.p.config.Load().DedupeWindow
 	full, refused := false, s.p.broker.delays.refusal()
 	for i := range list {
 		m := &list[i]
@@ -334,7 +333,7 @@ func (s *sending) without(b *sendBatch, repeats []queue.Repeat) (rest []int) {
 // annexeOf is what a batch of a Kafka producer brings along: the message ids in its
 // headers, if the topic looks for repeats; nil: nothing.
 func (p *Partition) annexeOf(batch []byte) *queue.Annexe {
-	window := p.queue.window.Load()
+	window := p.config.Load().DedupeWindow.Milliseconds()
 	if window <= 0 {
 		return nil
 	}

@@ -165,7 +165,7 @@ func (t *queueTopics) tell(im *meta.Image, b *broker.Broker) error {
 			continue
 		}
 		now := toldQueues{topic, groups, map[queue.GroupID]compiledFilter{}}
-		spec := broker.QueueTopic{ID: id, Name: topic.Name, Partitions: len(topic.Partitions), DedupeWindow: topic.Config.DedupeWindow, LastID: im.LastQueueGroup}
+		spec := broker.QueueTopic{ID: id, Name: topic.Name, Partitions: len(topic.Partitions), LastID: im.LastQueueGroup}
 		for _, g := range groups {
 			c, ok := last.filters[g.ID]
 			if !ok || c.text != g.Settings.Filter {

@@ -54,10 +54,14 @@ func (t *team) topic(n *node) *meta.Topic {
 			place.Replicas = append(place.Replicas, meta.Replica{ID: id, Node: on})
 		}
 	}
-	return &meta.Topic{ID: t.partition().Topic, Name: fmt.Sprint("t", t.id), Partitions: []meta.Placement{place}, Config: meta.TopicConfig{
+	topic := &meta.Topic{ID: t.partition().Topic, Name: fmt.Sprint("t", t.id), Partitions: []meta.Placement{place}, Config: meta.TopicConfig{
 		Retention: -1, RetentionBytes: -1, SegmentBytes: 48 << 10, SegmentAge: time.Hour, MaxMessageBytes: 1 << 20,
 		TimestampBeforeMax: 1 << 62, TimestampAfterMax: 1 << 62, Durability: meta.QuorumFsync,
 	}}
+	if t.queue != nil {
+		topic.Config.DedupeWindow = t.queue.window
+	}
+	return topic
 }
 
 func (t *team) partition() record.TopicPartition {

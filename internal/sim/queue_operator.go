@@ -170,7 +170,7 @@ func (q *queues) configure(t *team) {
 // queueTopic is what metadata says of a team's groups.
 func (t *team) queueTopic() broker.QueueTopic {
 	spec := broker.QueueTopic{
-		ID: t.partition().Topic, Name: t.name(), Partitions: 1, DedupeWindow: t.queue.window,
+		ID: t.partition().Topic, Name: t.name(), Partitions: 1,
 		LastID: queue.GroupID(t.c.queues.groups),
 	}
 	for _, g := range t.queue.groups {
