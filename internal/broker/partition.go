@@ -325,7 +325,6 @@ func (p *Partition) SizeBytes() int64 { return p.log.SizeBytes() }
 func (p *Partition) fail(err error) {
 	if p.damage.CompareAndSwap(nil, &err) {
 		p.logger.Error("partition taken out of service", "partition", p.id.String(), "err", err)
-		p.broker.metrics.damaged.Add(1)
 		p.wake()
 	}
 }
