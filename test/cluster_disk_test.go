@@ -85,6 +85,47 @@ func TestEmptyDiskComesBackAsANewReplica(t *testing.T) {
 	l.finish()
 }
 
+// A master's folder is emptied while all are down. It comes up first, with one that was
+// away when the last was decided: the two are no majority, as the empty one has forgotten
+// what it voted for. With the third nothing is lost, and the empty one is a new replica.
+func TestAnEmptyDiskIsNoVoterWhereNobodyElseIsUp(t *testing.T) {
+	c := newCluster(t, 3)
+	c.node(2).kill()
+	c.waitDown(2)
+	c.must(1, "topic", "create", "late", "--partitions", "1", "--replication-factor", "1")
+	c.node(1).kill()
+	c.node(3).kill()
+	c.node(1).wipe()
+	c.launch(1, 2)
+	says := func() error {
+		if !c.node(1).log.contains("this node's data folder is empty, and cannot stand in") {
+			return fmt.Errorf("the emptied node does not say what it waits for: %s", c.node(1).log)
+		}
+		return nil
+	}
+	eventually(t, 20*time.Second, says)
+	c.start(3)
+	c.waitReady(2)
+	c.must(3, "topic", "describe", "late")
+	// It is refused until its old folder counts as down; who looks after it tries again.
+	eventually(t, 60*time.Second, func() error {
+		n := c.node(1)
+		select {
+		case <-n.exited:
+			n.started = false
+			c.launch(1)
+		default:
+		}
+		_, err := os.Stat(filepath.Join(n.dir, "checkpoint"))
+		return err
+	})
+	c.waitReady(1)
+	if b, err := os.ReadFile(filepath.Join(c.node(1).dir, "meta.properties")); err != nil || strings.Contains(string(b), "meta.replica=1\n") {
+		t.Errorf("the emptied node takes part as the replica that it was: %s, %v", b, err)
+	}
+	c.must(1, "topic", "describe", "late")
+}
+
 // waitDown waits until a node that does not run counts as down: before, a folder
 // without its history is not taken for the node's.
 func (c *cluster) waitDown(id int) {

@@ -95,29 +95,3 @@ func TestStarvedNodesKeepTheirLeaders(t *testing.T) {
 	}
 	l.finish()
 }
-
-// A node that stands still for longer than an election waits, over and over, deposes
-// nobody when it wakes: leaders on other nodes stay as long as these are well.
-func TestANodeThatStopsOverAndOverDeposesNobody(t *testing.T) {
-	const partitions = 4
-	c := newCluster(t, 3)
-	c.createTopic("t", partitions)
-	// Node 3 is preferred for none, so that none moves to it meanwhile.
-	c.must(1, "topic", "reassign", "t", "--replicas", "0:1,2,3;1:2,1,3;2:1,2,3;3:2,1,3", "--wait")
-	for p := range partitions {
-		c.must(1, "cluster", "transfer-leader", fmt.Sprintf("t/%d", p), fmt.Sprint(1+p%2))
-	}
-	l := c.startLoad("t", partitions, lightLoad)
-	l.flowing(200)
-	before := c.epochs("t", partitions)
-	feed := c.node(3).starve(2*time.Second, 500*time.Millisecond)
-	time.Sleep(15 * time.Second)
-	feed()
-	l.flowing(200)
-	for p, epoch := range c.epochs("t", partitions) {
-		if epoch != before[p] {
-			t.Errorf("partition %d has leader epoch %d, before node 3 stopped now and then it had %d", p, epoch, before[p])
-		}
-	}
-	l.finish()
-}

@@ -2,6 +2,8 @@ package test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -45,11 +47,7 @@ func TestDelayedMessagesBeyondTheMemoryForThem(t *testing.T) {
 	n.start()
 	swapped()
 	for _, o := range []int64{100_000, 200_000} {
-		moved := must(t, q.admin.RescheduleDelayed, &tubev1.RescheduleDelayedRequest{
-			Topic: "later", Messages: []*tubev1.MessageRef{{Ref: &tubev1.MessageRef_At{At: &tubev1.PartitionOffset{Offset: o}}}},
-			When: &tubev1.RescheduleDelayedRequest_Delay{Delay: durationpb.New(time.Second)},
-		})
-		if moved.Results[0].Error != nil {
+		if moved := must(t, q.admin.RescheduleDelayed, reschedule("later", time.Second, o)); moved.Results[0].Error != nil {
 			t.Fatal(moved)
 		}
 	}
@@ -81,4 +79,86 @@ func TestDelayedMessagesOfAllPartitionsAreCounted(t *testing.T) {
 	if seen != 40 || total != 40 {
 		t.Errorf("%d are listed in all, %d counted", seen, total)
 	}
+}
+
+// The file with what the leader does not keep in memory rots: whoever needs a block of it
+// finds out, another replica leads, with all that waits, and the damaged one is made anew.
+func TestDamagedDelaysAreCopiedFromTheOthers(t *testing.T) {
+	const calls, each = 16, 10_000
+	c := newCluster(t, 3, "--delayed-memory=1MiB")
+	c.createTopic("later", 1)
+	q := c.node(1).queues()
+	q.group("g", "later", nil)
+	for call := range calls {
+		list := make([]*tubev1.OutgoingMessage, each)
+		for i := range list {
+			list[i] = out("x", after(time.Hour+time.Duration(call*each+i)*time.Millisecond))
+		}
+		q.send("later", list...)
+	}
+	lead := c.leader("later", 0)
+	damaged := c.node(lead)
+	eventually(t, 20*time.Second, func() error {
+		if n, err := damaged.metric("tube_delayed_swapped_messages"); err != nil || n < each {
+			return fmt.Errorf("%.0f messages are out of memory: %w", n, err)
+		}
+		return nil
+	})
+	rot(t, filepath.Join(damaged.dir, "delayed.swap"))
+	list := func() error {
+		r, err := ask(t.Context(), q.admin.ListDelayed, &tubev1.ListDelayedRequest{Topic: "later"})
+		if err == nil && r.Total != calls*each {
+			err = fmt.Errorf("%d wait, %d were sent", r.Total, calls*each)
+		}
+		return err
+	}
+	// The first messages' blocks are in memory, or not, as it comes: look at each.
+	eventually(t, 30*time.Second, func() error {
+		if _, err := ask(t.Context(), q.admin.RescheduleDelayed, reschedule("later", time.Hour, calls*each-each, calls*each/2)); err != nil {
+			return err
+		}
+		if !damaged.log.contains("swapped block of the index of delayed messages is damaged") {
+			return fmt.Errorf("the damage is not found: %s", damaged.log)
+		}
+		return list()
+	})
+	c.waitWhole("later", 3)
+	damaged.alive()
+	c.must(1, "cluster", "transfer-leader", "later/0", fmt.Sprint(lead))
+	eventually(t, 20*time.Second, list)
+	must(t, q.admin.RescheduleDelayed, reschedule("later", time.Second, 100, calls*each-100))
+	for _, m := range q.takeAll("g", "w", 2) {
+		if m.Offset != 100 && m.Offset != calls*each-100 {
+			t.Errorf("message %d came", m.Offset)
+		}
+	}
+	q.nothing("g", "w")
+}
+
+// rot changes a byte in every KiB of a file that somebody uses.
+func rot(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	for at := int64(100); ; at += 1024 {
+		if n, _ := f.ReadAt(b, at); n == 0 {
+			return
+		}
+		b[0] ^= 0x10
+		if _, err := f.WriteAt(b, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func reschedule(topic string, delay time.Duration, offsets ...int64) *tubev1.RescheduleDelayedRequest {
+	q := &tubev1.RescheduleDelayedRequest{Topic: topic, When: &tubev1.RescheduleDelayedRequest_Delay{Delay: durationpb.New(delay)}}
+	for _, o := range offsets {
+		q.Messages = append(q.Messages, &tubev1.MessageRef{Ref: &tubev1.MessageRef_At{At: &tubev1.PartitionOffset{Offset: o}}})
+	}
+	return q
 }

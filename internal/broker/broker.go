@@ -110,9 +110,9 @@ type Broker struct {
 	files     *commitlog.OpenFiles // of all logs, for readers
 	full      atomic.Pointer[diskState]
 	room      atomic.Int64 // bytes that may be admitted before the disk must be looked at
-	metrics   counters
 	queues    *queues
 	delays    *delayPool
+	damaged   atomic.Bool // some partition was taken out of service since the start
 	retention retentionClock // the clock that retention goes by
 
 	mu         sync.RWMutex
@@ -122,12 +122,6 @@ type Broker struct {
 	stop func()
 	done sync.WaitGroup
 }
-
-// counters are what metrics reads.
-type counters struct{ damaged atomic.Int64 }
-
-// Damaged counts partitions taken out of service since the start.
-func (b *Broker) Damaged() int64 { return b.metrics.damaged.Load() }
 
 // TailBytes is how much of all partitions is in memory, not in segments yet.
 func (b *Broker) TailBytes() int64 { return b.flusher.tailBytes.Load() }

@@ -324,8 +324,8 @@ func (p *Partition) SizeBytes() int64 { return p.log.SizeBytes() }
 // fail takes the partition out of service; others go on.
 func (p *Partition) fail(err error) {
 	if p.damage.CompareAndSwap(nil, &err) {
+		p.broker.damaged.Store(true)
 		p.logger.Error("partition taken out of service", "partition", p.id.String(), "err", err)
-		p.broker.metrics.damaged.Add(1)
 		p.wake()
 	}
 }

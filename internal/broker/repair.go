@@ -22,7 +22,7 @@ type DamagedReplica struct {
 // once metadata says so, copied from the others.
 func (b *Broker) DamagedReplicas() []DamagedReplica {
 	var out []DamagedReplica
-	if b.metrics.damaged.Load() == 0 && !b.cfg.Host.Damaged() {
+	if !b.damaged.Load() && !b.cfg.Host.Damaged() {
 		return nil
 	}
 	for _, p := range b.all() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -99,13 +100,13 @@ func (u *unreachable) OnBrokerConnect(m kgo.BrokerMetadata, _ time.Duration, _ n
 	}
 }
 
-// node makes an HTTP client of the first of the nodes at --http that listens. An
-// answer may take extra longer than --timeout.
+// node makes an HTTP client of the first of the nodes at --http that is ready, or else
+// listens. An answer may take extra longer than --timeout.
 func (a *app) node(extra time.Duration) (*http.Client, string) {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	addrs := strings.Split(a.http, ",")
 	dial := func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
-		for _, addr := range addrs {
+		for _, addr := range readyFirst(ctx, addrs) {
 			if conn, err = dialer.DialContext(ctx, network, addr); err == nil {
 				return conn, nil
 			}
@@ -114,6 +115,36 @@ func (a *app) node(extra time.Duration) (*http.Client, string) {
 	}
 	// No proxy: nodes are addressed directly, as Kafka clients do.
 	return &http.Client{Transport: &http.Transport{DialContext: dial, ResponseHeaderTimeout: a.timeout + extra}}, "http://" + addrs[0]
+}
+
+// readyFirst moves the first node that is ready to the front, of several: one that
+// listens may hang, or wait for the others.
+func readyFirst(ctx context.Context, addrs []string) []string {
+	for i, addr := range addrs {
+		if len(addrs) > 1 && isReady(ctx, addr) {
+			return slices.Concat(addrs[i:i+1], addrs[:i], addrs[i+1:])
+		}
+	}
+	return addrs
+}
+
+// readyTimeout is how long a node may take to say that it is ready.
+const readyTimeout = time.Second
+
+// isReady asks a node at its HTTP address whether it serves.
+func isReady(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }
 
 // cluster makes a client of the cluster service.

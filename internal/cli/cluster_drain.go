@@ -57,8 +57,8 @@ type drainedNode struct {
 	Left    int32 `json:"replicas_left"`
 }
 
-// stuckFor is how long a drain may find no place for replicas before the wait for
-// it ends: a broker may just be restarting.
+// stuckFor is how long a drain may find no place for replicas, or what is copied wait for
+// a node that is down, before the wait for it ends: a broker may just be restarting.
 const stuckFor = 10 * time.Second
 
 func (a *app) awaitDrain(ctx context.Context, id int32) error {

@@ -43,23 +43,45 @@ func newClusterEvents(a *app) *cobra.Command {
 	return a.client(c)
 }
 
-// followEvents ends without an error when the user ends it.
+// followEvents goes on until the user ends it: from another node, or the same, if the one
+// that is followed goes away.
 func (a *app) followEvents(ctx context.Context, after uint64) error {
-	stream, err := a.cluster().WatchEvents(ctx, connect.NewRequest(&tubev1.WatchEventsRequest{AfterSeq: after}))
-	switch {
-	case err != nil && ctx.Err() != nil: // nothing has happened yet
-		return nil
-	case err != nil:
+	for lost := false; ; {
+		before := after
+		err := a.watchEvents(ctx, &after)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && explain(err).code != exitUnavailable:
+			return err
+		}
+		if lost = lost && after == before; !lost {
+			a.note("tube: lost the node that was followed; going on as soon as one answers")
+			lost = true
+		}
+		select {
+		case <-time.After(pollEvery):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// watchEvents writes what happens after an event, and moves that on, until the stream ends.
+func (a *app) watchEvents(ctx context.Context, after *uint64) error {
+	stream, err := a.cluster().WatchEvents(ctx, connect.NewRequest(&tubev1.WatchEventsRequest{AfterSeq: *after}))
+	if err != nil {
 		return a.clusterError(err)
 	}
 	defer stream.Close()
 	for stream.Receive() {
-		if err := a.writeEvents(stream.Msg().Events); err != nil {
+		events := stream.Msg().Events
+		if err := a.writeEvents(events); err != nil {
 			return err
 		}
-	}
-	if ctx.Err() != nil {
-		return nil
+		if n := len(events); n > 0 {
+			*after = events[n-1].Seq
+		}
 	}
 	return stream.Err()
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -221,7 +220,7 @@ func nodeEnv(env []string) []string {
 func (l *localCluster) await(ctx context.Context, running int) (int, error) {
 	limit := time.After(localPatience)
 	for _, n := range l.nodes {
-		for !n.ready(ctx) {
+		for !isReady(ctx, n.HTTP) {
 			select {
 			case n := <-l.ended:
 				return running - 1, &failure{exitFailed, fmt.Sprintf("node %d did not start (%s)", n.ID, ending(n.err)), "the log above says why; ports may be in use (--free-ports) or the data be another cluster's (--dir)"}
@@ -234,20 +233,6 @@ func (l *localCluster) await(ctx context.Context, running int) (int, error) {
 		}
 	}
 	return running, nil
-}
-
-func (n *localNode) ready(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/readyz", nil)
-	if err != nil {
-		return false
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false
-	}
-	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }
 
 // welcomeLocal says where the nodes are and what to try.

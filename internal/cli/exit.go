@@ -133,7 +133,9 @@ func explain(err error) *failure {
 	case errors.As(err, &rpc):
 		out := &failure{exitFailed, rpc.Message(), ""}
 		switch rpc.Code() {
-		case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeResourceExhausted:
+		case connect.CodeDeadlineExceeded:
+			out = &failure{exitUnavailable, "no answer in time: " + rpc.Message(), "--timeout sets how long to wait; --http may name several nodes, of which one that is ready is asked"}
+		case connect.CodeUnavailable, connect.CodeResourceExhausted:
 			out.code = exitUnavailable
 		case connect.CodeNotFound:
 			out.code, out.hint = exitNotFound, "see: tube topic list, tube cluster nodes"

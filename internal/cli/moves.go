@@ -155,17 +155,33 @@ func (a *app) awaitMoves(ctx context.Context, moves []*tubev1.PartitionMove) err
 	}
 	p, client := a.newProgress("partition", 0), a.cluster()
 	defer p.end()
+	var stuck time.Time // since
 	err := a.poll(ctx, func() (bool, error) {
 		r, err := ask(ctx, a, client.ListReassignments, &tubev1.ListReassignmentsRequest{Topic: only})
 		if err != nil {
 			return false, err
 		}
 		left, share := 0, float64(len(of))
+		var mine []*tubev1.Reassignment
 		for _, m := range r.Reassignments {
 			if of[name{m.Topic, m.Partition}] {
 				left++
 				share -= 1 - arrived(m)
+				mine = append(mine, m)
 			}
+		}
+		nodes, err := ask(ctx, a, client.ListNodes, &tubev1.ListNodesRequest{})
+		if err != nil {
+			return false, err
+		}
+		switch id := downTarget(mine, nodes.Nodes); {
+		case id == 0:
+			stuck = time.Time{}
+		case stuck.IsZero():
+			stuck = a.now()
+		case a.now().Sub(stuck) > stuckFor:
+			return false, conflict("start it, and they go on; to take them back: "+a.program+" topic reassign TOPIC --cancel",
+				"node %d, which partitions are to be copied to, is down, and they wait for it", id)
 		}
 		p.share(share/float64(len(of)), fmt.Sprintf("%d of %s moved", len(of)-left, plural(int64(len(of)), "partition")))
 		return left == 0, nil
@@ -178,6 +194,18 @@ func (a *app) awaitMoves(ctx context.Context, moves []*tubev1.PartitionMove) err
 		return err
 	}
 	return a.checkArrived(ctx, moves)
+}
+
+// downTarget is a node that is down and that something is to be copied to; 0: none.
+func downTarget(moves []*tubev1.Reassignment, nodes []*tubev1.Node) int32 {
+	for _, m := range moves {
+		for _, n := range nodes {
+			if n.State == "down" && slices.Contains(m.Adding, n.Id) {
+				return n.Id
+			}
+		}
+	}
+	return 0
 }
 
 // arrived is how much of what has to be copied is there, from 0 to 1.

@@ -216,7 +216,7 @@ func TestUnits(t *testing.T) {
 			t.Errorf("%s: %v %v, written %s", s, d, err, FormatDuration(d))
 		}
 	}
-	for s, want := range map[string]int64{"0": 0, "17": 17, "17B": 17, "1kB": 1000, "1 KiB": 1024, "2MB": 2e6, "3GiB": 3 << 30, "1TiB": 1 << 40} {
+	for s, want := range map[string]int64{"0": 0, "17": 17, "17B": 17, "1kB": 1000, "1KB": 1000, "1 KiB": 1024, "2MB": 2e6, "3GiB": 3 << 30, "1TiB": 1 << 40} {
 		if n, err := ParseSize(s); err != nil || n != want {
 			t.Errorf("%s: %d %v, want %d", s, n, err, want)
 		}

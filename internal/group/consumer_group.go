@@ -31,6 +31,7 @@ type session struct {
 	member   *ConsumerMember // as of the last change
 	timeout  time.Duration
 	deadline time.Time
+	joined   time.Time // when it came; zero: to another coordinator, or as a classic member
 	due      time.Time // when it was told to come; zero: by another coordinator, or as a classic member
 	timer    timer     // fires not before the deadline it was set for
 	// patience ends when the member has not given up what it must, or, one of the

@@ -56,8 +56,12 @@ func sortedTopics(topics []string) []string {
 
 // beaten answers a heartbeat of m, which was assigned before until now.
 func (c *Coordinator) beaten(g *consumerGroup, m *ConsumerMember, req *ConsumerHeartbeatRequest, before Partitions) *ConsumerHeartbeatResponse {
-	r := &ConsumerHeartbeatResponse{MemberID: m.ID, Epoch: m.Epoch, Interval: c.interval(g, m, req.Epoch == 0)}
-	if s := g.sessions[m.ID]; s != nil {
+	s := g.sessions[m.ID]
+	if s != nil && req.Epoch == 0 {
+		s.joined = c.now
+	}
+	r := &ConsumerHeartbeatResponse{MemberID: m.ID, Epoch: m.Epoch, Interval: c.interval(g, m)}
+	if s != nil {
 		s.due = c.now.Add(r.Interval)
 	}
 	if req.Epoch == 0 || req.Epoch < m.Epoch && req.Epoch == m.PreviousEpoch || req.full() || !m.Assigned.equal(before) {

@@ -12,13 +12,15 @@ func (c *Coordinator) soon() time.Duration {
 	return max(MinConsumerInterval, c.cfg.ConsumerInterval/10)
 }
 
-// interval is for a member that is answered now. first: it has just joined.
-func (c *Coordinator) interval(g *consumerGroup, m *ConsumerMember, first bool) time.Duration {
+// interval is for a member that is answered now.
+func (c *Coordinator) interval(g *consumerGroup, m *ConsumerMember) time.Duration {
+	s := g.sessions[m.ID]
 	switch {
 	case m.Waiting:
 		return c.untilFreed(g, m)
-	case first && len(g.sessions) == 1:
-		// Members of a new group come one right after the other, and wait for this one.
+	case s != nil && c.now.Sub(s.joined) < c.soon():
+		// Members of a new group come one right after the other, and wait for those who
+		// came first. Some clients come twice when they join.
 		return c.soon()
 	}
 	return c.cfg.ConsumerInterval

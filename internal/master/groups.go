@@ -96,6 +96,7 @@ func (g *Groups) Join(ctx context.Context, req *group.JoinRequest) *group.JoinRe
 	if err != nil {
 		return &group.JoinResponse{Err: err, Generation: -1, MemberID: req.MemberID}
 	}
+	r.Err = g.of(req.Group).certain(ctx, r.Err)
 	return r
 }
 
@@ -116,6 +117,7 @@ func (g *Groups) Sync(ctx context.Context, req *group.SyncRequest) *group.SyncRe
 	if err != nil {
 		return &group.SyncResponse{Err: err}
 	}
+	r.Err = g.of(req.Group).certain(ctx, r.Err)
 	return r
 }
 
@@ -135,6 +137,11 @@ func (g *Groups) Leave(ctx context.Context, req *group.LeaveRequest) *group.Leav
 	})
 	if err != nil {
 		return &group.LeaveResponse{Err: err}
+	}
+	for _, one := range r.Errs {
+		if err := g.of(req.Group).certain(ctx, one); err != one {
+			return &group.LeaveResponse{Err: err} // one question is enough
+		}
 	}
 	return r
 }
@@ -156,6 +163,7 @@ func (o GroupOffsets) Commit(ctx context.Context, req *group.CommitRequest) *gro
 	if err != nil {
 		return &group.CommitResponse{Err: err}
 	}
+	r.Err = o.g.of(req.Group).certain(ctx, r.Err)
 	return r
 }
 

@@ -280,12 +280,24 @@ func TestADeposedCoordinatorSendsNobodyAway(t *testing.T) {
 			g.SetTopics(&group.Topics{})
 			g.Shard(0).Start(&instantLog{shard: g.Shard(0)}, func(context.Context) error { return c.barrier })
 			g.Shard(0).BecomeLeader(1)
-			if err := g.Heartbeat(t.Context(), &group.HeartbeatRequest{Group: "g", MemberID: "m", Generation: 1}); !errors.Is(err, c.want) {
-				t.Errorf("classic: %v, want %v", err, c.want)
+			ctx, commit, join := t.Context(), commitRequest("g", nil, 1), joinRequest("g")
+			commit.Generation, commit.MemberID, join.MemberID = 1, "m", "m"
+			want := map[string]error{"heartbeat": c.want, "consumer heartbeat": c.want, "join": c.want, "sync": c.want, "commit": c.want, "leave": c.want}
+			if c.barrier == nil {
+				want["commit"] = group.ErrIllegalGeneration // of a group that is not there
 			}
-			r := g.ConsumerHeartbeat(t.Context(), &group.ConsumerHeartbeatRequest{Group: "g", MemberID: "m", Epoch: 3})
-			if !errors.Is(r.Err, c.want) {
-				t.Errorf("consumer: %v, want %v", r.Err, c.want)
+			leave := g.Leave(ctx, &group.LeaveRequest{Group: "g", Members: []group.LeaveMember{{ID: "m"}}})
+			for call, err := range map[string]error{
+				"heartbeat":          g.Heartbeat(ctx, &group.HeartbeatRequest{Group: "g", MemberID: "m", Generation: 1}),
+				"consumer heartbeat": g.ConsumerHeartbeat(ctx, &group.ConsumerHeartbeatRequest{Group: "g", MemberID: "m", Epoch: 3}).Err,
+				"join":               g.Join(ctx, join).Err,
+				"sync":               g.Sync(ctx, &group.SyncRequest{Group: "g", MemberID: "m", Generation: 1}).Err,
+				"commit":             g.Offsets().Commit(ctx, commit).Err,
+				"leave":              errors.Join(append(leave.Errs, leave.Err)...),
+			} {
+				if !errors.Is(err, want[call]) {
+					t.Errorf("%s: %v, want %v", call, err, want[call])
+				}
 			}
 		})
 	}

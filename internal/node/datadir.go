@@ -68,6 +68,11 @@ func (id identity) voters() []record.ReplicaID {
 	return out
 }
 
+// founding reports whether the cluster may be one that is just being founded: it has
+// never taken a start of this folder. Later nobody becomes a founder: an empty folder
+// would vote as the replica that was lost.
+func (id identity) founding() bool { return id.Starts <= 1 && !id.Registered }
+
 // claim opens a node's data folder, and counts the start before anybody is told of it.
 // clusterID may be empty: any. One that is empty has an identity without a cluster, with
 // fresh set: it is not written yet.

@@ -93,7 +93,7 @@ func (c cluster) Problems() []string {
 	if c.n.host.Load() == nil {
 		return []string{"the node is starting"}
 	}
-	if n := c.n.broker.Damaged(); n > 0 {
+	if n := len(c.n.broker.DamagedReplicas()); n > 0 {
 		out = append(out, fmt.Sprintf("%d partitions are out of service because their data is damaged; the log names file and offset", n))
 	}
 	out = append(out, c.n.lapses()...)

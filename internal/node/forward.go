@@ -84,7 +84,7 @@ func (p metaProposer) newest(ctx context.Context) (record.Index, error) {
 	defer cancel()
 	r, err := c.Newest(ctx, connect.NewRequest(&peerv1.NewestRequest{}))
 	if err != nil {
-		return 0, fmt.Errorf("asking node %d: %w", node, err)
+		return 0, asked(ctx, node, err)
 	}
 	return record.Index(r.Msg.GetIndex()), nil
 }
@@ -121,7 +121,16 @@ func (p metaProposer) commit(ctx context.Context, data []byte) (record.Index, er
 	case connect.CodeOf(err) == connect.CodeResourceExhausted:
 		return 0, replica.ErrBusy
 	}
-	return 0, fmt.Errorf("%w: asking node %d: %w", replica.ErrUnknownOutcome, node, err)
+	return 0, fmt.Errorf("%w: %w", replica.ErrUnknownOutcome, asked(ctx, node, err))
+}
+
+// asked says what became of a call to another node. Its code is not ours: what a door made
+// of that would be about another call than the caller's.
+func asked(ctx context.Context, node record.NodeID, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("asking node %d: %w", node, ctx.Err())
+	}
+	return fmt.Errorf("asking node %d: %s", node, said(err))
 }
 
 // applied is what the meta machine answers to who proposed.

@@ -27,6 +27,9 @@ import (
 //	                                       that lost its log gets a new id.
 //	all of them are as empty as it is    → the one of the lowest id founds a cluster
 //	one of them is just founding one     → it adopts that, as a voter from the start
+//	one of them is of a cluster that     → it waits until that is there, and joins it: it
+//	was there before, and that is not      may be who voted for it before its folder was
+//	there yet                              emptied
 //	some of them do not answer           → it waits: who does not answer may know of
 //	                                       a cluster, and two must not come of it
 //
@@ -67,11 +70,11 @@ func (n *Node) belong(ctx context.Context) error {
 		}
 		if time.Since(told) > tellEvery {
 			told = time.Now()
-			n.logger.Info("waiting for the cluster", "for", waitingFor(missing))
+			n.logger.Info("waiting for the cluster", "for", waitingFor(answers, missing))
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("it belongs to no cluster yet, and waited for %s", waitingFor(missing))
+			return fmt.Errorf("it belongs to no cluster yet, and waited for %s", waitingFor(answers, missing))
 		case <-time.After(greetEvery):
 		}
 	}
@@ -105,7 +108,12 @@ func (s silent) String() string {
 	return s.Master.String()
 }
 
-func waitingFor(missing []silent) string {
+func waitingFor(answers []answer, missing []silent) string {
+	for _, a := range answers {
+		if a.GetClusterId() != "" && len(a.GetFounders()) == 0 {
+			return fmt.Sprintf("masters of cluster %s to be a majority: this node's data folder is empty, and cannot stand in for the one that it had", a.GetClusterId())
+		}
+	}
 	if len(missing) == 0 {
 		return "a master to found it, or to be active"
 	}
@@ -224,7 +232,7 @@ func (n *Node) decide(ctx context.Context, answers []answer, missing []silent) (
 			if slices.Contains(founders, id.Node) {
 				return n.foundWith(ctx, a.GetClusterId(), founders)
 			}
-			return false, nil // it is being founded without us: we join when it is there
+			return false, nil // it is founded without us, or was before: we join when it is there
 		}
 		lowest = lowest && id.Node < record.NodeID(a.GetNode())
 	}

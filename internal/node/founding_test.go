@@ -37,8 +37,42 @@ func TestANodeThatWaitsSaysWhy(t *testing.T) {
 		}
 	}
 	missing := []silent{{config.Master{ID: 3, Addr: "h3:1"}, errors.New("x")}, {m, errors.New("x")}}
-	if got, want := waitingFor(missing), "masters 2@h2:9070, 3@h3:1 to answer: a new cluster needs all of its masters once"; got != want {
+	if got, want := waitingFor(nil, missing), "masters 2@h2:9070, 3@h3:1 to answer: a new cluster needs all of its masters once"; got != want {
 		t.Errorf("it waits for %q, want %q", got, want)
+	}
+	there := []answer{{&peerv1.GreetResponse{Node: 1}, ""}, {&peerv1.GreetResponse{Node: 2, ClusterId: "c"}, ""}}
+	if got, want := waitingFor(there, missing[:1]), "masters of cluster c to be a majority: this node's data folder is empty, and cannot stand in for the one that it had"; got != want {
+		t.Errorf("it waits for %q, want %q", got, want)
+	}
+}
+
+// Whoever has been in a cluster lets nobody found it again, also while it does not know
+// yet what has become of the cluster.
+func TestAClusterIsFoundedOnce(t *testing.T) {
+	n := &Node{cfg: &config.Config{}, meta: newMetaMachine(2)}
+	n.owned.Store(true)
+	greet := func(id identity) *peerv1.GreetResponse {
+		t.Helper()
+		id.Node, id.ClusterID, id.Founders = 2, "c", []record.NodeID{1, 2, 3}
+		n.identity.Store(&id)
+		r, err := peerService{n: n}.Greet(t.Context(), connect.NewRequest(&peerv1.GreetRequest{Node: 1, Incarnation: "empty"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Msg
+	}
+	for _, c := range []struct {
+		name     string
+		id       identity
+		founders int
+	}{
+		{"it is being founded", identity{Starts: 1}, 3},
+		{"it was", identity{Starts: 1, Registered: true}, 0},
+		{"a later start", identity{Starts: 2}, 0},
+	} {
+		if r := greet(c.id); r.GetClusterId() != "c" || len(r.GetFounders()) != c.founders || r.GetEstablished() {
+			t.Errorf("%s: %v", c.name, r)
+		}
 	}
 }
 

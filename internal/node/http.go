@@ -59,7 +59,7 @@ func (n *Node) watchMetrics() {
 		metrics.Value{Name: "tube_delayed_swapped_messages", Help: "Delayed messages whose time is on disk, not in memory.",
 			Read: func() float64 { return float64(n.broker.DelaySwap().Messages) }},
 		metrics.Value{Name: "tube_partitions_damaged", Help: "Partitions out of service because their data is damaged.",
-			Read: func() float64 { return float64(n.broker.Damaged()) }},
+			Read: func() float64 { return float64(len(n.broker.DamagedReplicas())) }},
 		metrics.Value{Name: "tube_queue_lost_messages_total", Help: "Messages that retention took before a queue group was done with them, of partitions led here.", Counter: true,
 			Read: func() float64 { return float64(n.lostMessages.Load()) }},
 		metrics.Value{Name: "tube_queue_retention_used_ratio", Help: "The largest share of what retention keeps, by age or size, that a queue group is behind by, of partitions led here; 0: less than half; 1: messages go that it is not done with.",

@@ -36,8 +36,10 @@ func (s peerService) Greet(_ context.Context, req *connect.Request[peerv1.GreetR
 	if !s.n.owned.Load() {
 		r.ClusterId = "" // of an empty data folder nothing is decided yet
 	}
-	for _, f := range id.Founders {
-		r.Founders = append(r.Founders, int32(f))
+	if id.founding() {
+		for _, f := range id.Founders {
+			r.Founders = append(r.Founders, int32(f))
+		}
 	}
 	im := s.n.meta.Image()
 	r.Established = im.ClusterID != ""

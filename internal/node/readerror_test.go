@@ -181,6 +181,6 @@ func TestAReplicaThatCannotBeReadIsReplaced(t *testing.T) {
 	until(t, "it has everything, and the cluster is well", func() bool {
 		part, ok := c.nodes[led-1].broker.Partition(record.TopicPartition{Topic: topic.ID})
 		end, known := c.nodes[led-1].broker.KnownEnd(record.TopicPartition{Topic: topic.ID})
-		return ok && part != nil && known && end == messages+20 && len(c.nodes[led-1].broker.DamagedReplicas()) == 0
+		return ok && part != nil && known && end == messages+20 && len(cluster{c.nodes[led-1]}.Problems()) == 0
 	})
 }

@@ -747,3 +747,55 @@ func TestAFollowerThatStopsChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+// Who heard nothing of the leader for a while does not depose it: the others hear of it.
+func TestAFollowerThatHeardNothingDeposesNobody(t *testing.T) {
+	for name, miss := range map[string]func(c *crew, lead, follower record.NodeID){
+		"cut off": func(c *crew, _, follower record.NodeID) {
+			c.isolate(follower, true)
+			time.Sleep(5 * electionTicks * 20 * time.Millisecond)
+			c.isolate(follower, false)
+		},
+		"deaf": func(c *crew, lead, follower record.NodeID) {
+			hears := func(on bool) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.cut[[2]record.NodeID{lead, follower}] = !on
+			}
+			hears(false)
+			time.Sleep(5 * electionTicks * 20 * time.Millisecond)
+			hears(true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCrew(t, 3, nil)
+				tm := c.found(7, 1, 2, 3)
+				c.write(tm, 10)
+				c.agree(tm, 10)
+				lead := c.leader(tm)
+				term := tm.groups[lead].Status().Term
+				stop, done := make(chan struct{}), make(chan struct{})
+				go func() { // no clock stands still meanwhile
+					defer close(done)
+					for {
+						select {
+						case <-stop:
+							return
+						case <-time.After(10 * time.Millisecond):
+							c.write(tm, 1)
+						}
+					}
+				}()
+				miss(c, lead, lead%3+1)
+				time.Sleep(5 * electionTicks * 20 * time.Millisecond)
+				close(stop)
+				<-done
+				c.agree(tm, 20)
+				if s := tm.groups[lead].Status(); !s.Leading || s.Term != term {
+					t.Errorf("it led in term %d; now: %+v", term, s)
+				}
+			})
+		})
+	}
+}

@@ -190,6 +190,10 @@ func (s *clusterService) WatchEvents(ctx context.Context, req *connect.Request[t
 	default:
 		return connect.NewError(connect.CodeResourceExhausted, errors.New("too many watch events at this node; ask another one or try later"))
 	}
+	deadlines(ctx, time.Now().Add(writeTimeout))
+	if err := stream.Send(nil); err != nil { // who watches knows that he does, before anything happens
+		return err
+	}
 	seq := req.Msg.AfterSeq
 	last, newer := s.events.LastEvent()
 	if seq == 0 {

@@ -238,6 +238,20 @@ func TestWatchGoesOnWhereItWasAndEndsWithTheServer(t *testing.T) {
 	}
 }
 
+// Who watches is answered before anything happens: a client may well wait for an answer's
+// begin for a while only.
+func TestAWatchIsAnsweredBeforeAnythingHappens(t *testing.T) {
+	_, url := start(t, &fake{})
+	client := tubev1connect.NewClusterServiceClient(http.DefaultClient, url)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	stream, err := client.WatchEvents(ctx, connect.NewRequest(&tubev1.WatchEventsRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = stream.Close()
+}
+
 func TestLargeBodiesAreRefused(t *testing.T) {
 	_, url := start(t, &fake{})
 	resp, err := http.Post(url+tubev1connect.ClusterServiceStatusProcedure, "application/json", strings.NewReader(`{"x":"`+strings.Repeat("y", maxBodyBytes)+`"}`))
