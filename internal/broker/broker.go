@@ -112,7 +112,7 @@ type Broker struct {
 	room      atomic.Int64 // bytes that may be admitted before the disk must be looked at
 	queues    *queues
 	delays    *delayPool
-	damaged   atomic.Bool // some partition was taken out of service since the start
+	damaged   atomic.Bool    // some partition was taken out of service since the start
 	retention retentionClock // the clock that retention goes by
 
 	mu         sync.RWMutex
