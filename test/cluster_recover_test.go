@@ -190,3 +190,23 @@ func TestMastersGoOnFromOneWhenTheOthersAreLost(t *testing.T) {
 	c.waitWhole("t", 3)
 	book.check(t, c.readAll("t"))
 }
+
+// A node that is removed while it runs ends, rather than go on serving what it has alone.
+func TestANodeThatIsRemovedEnds(t *testing.T) {
+	c := newCluster(t, 3)
+	four := c.add(4, "--roles", "broker")
+	c.start(4)
+	c.createTopic("alone", 1)
+	c.must(1, "topic", "reassign", "alone", "--replicas", "0:4", "--wait")
+	c.must(1, "cluster", "remove-node", "4", "--force")
+	if code := four.waitExit(); code == 0 || !four.log.contains("the cluster has removed this node") {
+		t.Errorf("it ended with %d, and said:\n%s", code, four.log)
+	}
+	for _, id := range []int{1, 2, 3} {
+		c.node(id).alive()
+	}
+	four.launch()
+	if code := four.waitExit(); code == 0 || !four.log.contains("start the node with an empty data folder") {
+		t.Errorf("started again it ended with %d, and said:\n%s", code, four.log)
+	}
+}

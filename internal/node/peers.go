@@ -60,7 +60,7 @@ func (n *Node) openPeers(l net.Listener) error {
 			id := n.id()
 			return peer.Identity{ClusterID: id.ClusterID, Node: id.Node, Incarnation: fmt.Sprintf("%s/%d/%s/%s", id.Incarnation, id.Starts, id.Run, n.boot)}
 		},
-		TLS: secure, Handler: mux, Receive: n.receive, Refuse: n.refusePeer, OnUp: n.peerUp, OnDown: n.peerDown, Logger: n.logger,
+		TLS: secure, Handler: mux, Receive: n.receive, Refuse: n.refusePeer, OnGone: n.gone, OnUp: n.peerUp, OnDown: n.peerDown, Logger: n.logger,
 	})
 	n.peers = p
 	return p.transport.Serve(l)
@@ -82,10 +82,14 @@ func (n *Node) refusePeer(from peer.Identity) error {
 	if err != nil {
 		return fmt.Errorf("node %d does not say how often its data folder was started: %q", from.Node, said[1])
 	}
-	if n.meta.replaced(from.Node, incarnation) {
-		return fmt.Errorf("this data folder was node %d's before another took its place, or before the node was removed or given up", from.Node)
-	}
 	im := n.meta.Image()
+	if n.meta.replaced(from.Node, incarnation) {
+		err := fmt.Errorf("this data folder was node %d's before another took its place, or before the node was removed or given up", from.Node)
+		if im.Recovered != "" {
+			return err // whoever was given up by mistake need not end
+		}
+		return peer.Gone(err)
+	}
 	switch known := im.Nodes[from.Node]; {
 	case known != nil && known.Incarnation != incarnation:
 		return fmt.Errorf("node id %d belongs to another data folder of this cluster", from.Node)
@@ -95,6 +99,12 @@ func (n *Node) refusePeer(from peer.Identity) error {
 		return fmt.Errorf("node %d is not a member of cluster %s", from.Node, im.ClusterID)
 	}
 	return nil
+}
+
+// gone ends this node: what it leads by itself it would go on serving, to clients that know
+// of nobody else, though the cluster has given its replicas up.
+func (n *Node) gone(by record.NodeID, sentence string) {
+	n.end("the cluster has removed this node: it stops now; start it with an empty data folder to have it join again", fmt.Errorf("node %d says: %s", by, sentence))
 }
 
 // untaken reports whether the node is a founder that has not registered yet.

@@ -64,8 +64,8 @@ func (in *inbound) run(r *http.Request, early []byte) {
 	defer in.t.forget(in)
 	defer func() { _ = in.conn.Close() }()
 	self := in.t.cfg.Self()
-	if refusal := in.t.admit(in, r, self); refusal != "" {
-		in.answer(refuse(refusal))
+	if refusal := in.t.admit(in, r, self); refusal != nil {
+		in.answer(refuse(self, refusal))
 		return
 	}
 	if in.answer(welcome(self)) {
@@ -84,20 +84,20 @@ func (t *Transport) forget(in *inbound) {
 
 // admit says why a connection is refused, or makes it the one that its node
 // sends on.
-func (t *Transport) admit(in *inbound, r *http.Request, self Identity) string {
+func (t *Transport) admit(in *inbound, r *http.Request, self Identity) error {
 	if refusal := unfit(r.Header, self); refusal != "" {
-		return refusal
+		return errors.New(refusal)
 	}
 	in.id, _ = Caller(r.Header)
 	if in.id.Node == self.Node {
-		return inUse(self.Node)
+		return errors.New(inUse(self.Node))
 	}
 	if refusal := notOf(r.TLS, in.id.Node); refusal != "" {
-		return refusal
+		return errors.New(refusal)
 	}
 	asked := t.removals.Load()
 	if err := t.cfg.Refuse(in.id); err != nil {
-		return err.Error()
+		return err
 	}
 	previous, refusal := t.replace(in)
 	if previous != nil {
@@ -105,13 +105,14 @@ func (t *Transport) admit(in *inbound, r *http.Request, self Identity) string {
 		_ = previous.conn.Close()
 		<-previous.done
 	}
-	// A node that was removed meanwhile had no connection yet that would be closed.
-	if refusal == "" && asked != t.removals.Load() {
-		if err := t.cfg.Refuse(in.id); err != nil {
-			return err.Error()
-		}
+	if refusal != "" {
+		return errors.New(refusal)
 	}
-	return refusal
+	// A node that was removed meanwhile had no connection yet that would be closed.
+	if asked != t.removals.Load() {
+		return t.cfg.Refuse(in.id)
+	}
+	return nil
 }
 
 func (t *Transport) replace(in *inbound) (previous *inbound, refusal string) {
@@ -140,11 +141,16 @@ func welcome(self Identity) *http.Response {
 	return &http.Response{StatusCode: http.StatusSwitchingProtocols, ProtoMajor: 1, ProtoMinor: 1, Header: h}
 }
 
-func refuse(sentence string) *http.Response {
+func refuse(self Identity, err error) *http.Response {
+	status, sentence := http.StatusConflict, err.Error()
+	if errors.As(err, new(goneError)) {
+		status = http.StatusGone
+	}
+	h := http.Header{"Content-Type": {"text/plain; charset=utf-8"}}
+	self.writeTo(h)
 	return &http.Response{
-		StatusCode: http.StatusConflict, ProtoMajor: 1, ProtoMinor: 1, Close: true,
-		Header:        http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
-		ContentLength: int64(len(sentence)), Body: io.NopCloser(strings.NewReader(sentence)),
+		StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Close: true,
+		Header: h, ContentLength: int64(len(sentence)), Body: io.NopCloser(strings.NewReader(sentence)),
 	}
 }
 

@@ -23,6 +23,7 @@ func TestWrongIdentitiesAreRefusedWithASentence(t *testing.T) {
 		callee   func(*Identity)
 		refuse   func(Identity) error
 		sentence string
+		gone     bool // and who asked is told that it is for good
 	}{
 		{name: "another cluster", caller: func(id *Identity) { id.ClusterID = "other" },
 			sentence: "refused: wrong cluster id: node 2 is of cluster c, and who asks is of cluster other"},
@@ -33,6 +34,10 @@ func TestWrongIdentitiesAreRefusedWithASentence(t *testing.T) {
 		{name: "refused by the owner", refuse: func(id Identity) error {
 			return fmt.Errorf("node %d is not registered under incarnation %s", id.Node, id.Incarnation)
 		}, sentence: "refused: node 1 is not registered under incarnation i1"},
+		{name: "removed", refuse: func(Identity) error { return Gone(errors.New("node 1 was removed")) },
+			sentence: "refused: node 1 was removed", gone: true},
+		{name: "removed, says who does not know this cluster", callee: func(id *Identity) { id.ClusterID = "" },
+			refuse: func(Identity) error { return Gone(errors.New("node 1 was removed")) }, sentence: "refused: node 1 was removed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, n *network) {
@@ -57,6 +62,9 @@ func TestWrongIdentitiesAreRefusedWithASentence(t *testing.T) {
 				settle(10 * time.Second)
 				if n := a.logs.count(c.sentence); n != 1 {
 					t.Errorf("logged %d times; log:\n%s", n, a.logs.b.String())
+				}
+				if gone := slices.Contains(a.said(), "gone, says 2: node 1 was removed"); gone != c.gone {
+					t.Errorf("told that it is for good: %v", gone)
 				}
 				if b.Alive(a.id.Node) || len(b.Stats()) != 0 {
 					t.Errorf("the refused node is known: %+v", b.Stats())

@@ -218,8 +218,12 @@ func (l *link) upgrade(conn net.Conn) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		sentence, _ := io.ReadAll(io.LimitReader(resp.Body, sentenceBytes))
-		return fmt.Errorf("refused: %s (%s)", strings.TrimSpace(string(sentence)), resp.Status)
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, sentenceBytes))
+		sentence := strings.TrimSpace(string(b))
+		if by, ok := Caller(resp.Header); resp.StatusCode == http.StatusGone && ok && by.Node == l.node && by.ClusterID == self.ClusterID && self.ClusterID != "" {
+			l.t.cfg.OnGone(l.node, sentence)
+		}
+		return fmt.Errorf("refused: %s (%s)", sentence, resp.Status)
 	}
 	peer, ok := Caller(resp.Header)
 	switch {

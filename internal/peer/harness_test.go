@@ -140,8 +140,11 @@ func newNode(n *network, node record.NodeID, change func(*Config)) *testNode {
 		Receive: func(from record.NodeID, kind byte, _ *record.Buffer, body []byte) {
 			tn.note(&tn.received, fmt.Sprintf("%d %d %s", from, kind, body))
 		},
-		OnUp:    func(node record.NodeID) { tn.note(&tn.changes, fmt.Sprint("up ", node)) },
-		OnDown:  func(node record.NodeID) { tn.note(&tn.changes, fmt.Sprint("down ", node)) },
+		OnUp:   func(node record.NodeID) { tn.note(&tn.changes, fmt.Sprint("up ", node)) },
+		OnDown: func(node record.NodeID) { tn.note(&tn.changes, fmt.Sprint("down ", node)) },
+		OnGone: func(by record.NodeID, sentence string) {
+			tn.note(&tn.changes, fmt.Sprintf("gone, says %d: %s", by, sentence))
+		},
 		OnPause: func(d time.Duration) { tn.note(&tn.changes, fmt.Sprint("paused ", d)) },
 		Logger:  slog.New(slog.NewTextHandler(tn.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

@@ -63,6 +63,7 @@ func TestOverSocketsWithRestarts(t *testing.T) {
 		b.id.Incarnation = fmt.Sprint("b", i)
 		peers(a, b)
 	}
+	a.stop(t) // a frame is released after it was written, when it may have come already
 	sent.check(t)
 }
 

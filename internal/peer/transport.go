@@ -115,6 +115,9 @@ type Config struct {
 	// Refuse is asked for every incoming messages connection; its error's text is
 	// sent to the dialler. Nil accepts.
 	Refuse func(Identity) error
+	// OnGone is told what a peer says who refuses this node for good; see Gone. It may
+	// be called by several goroutines, and more than once.
+	OnGone func(by record.NodeID, sentence string)
 
 	HeartbeatInterval time.Duration // default 100 ms
 	DeadAfter         time.Duration // a peer not heard for this long is down; default 1 s
@@ -122,6 +125,12 @@ type Config struct {
 	MaxFrameBytes     int           // of one body; default 64 MiB
 	Logger            *slog.Logger  // default slog.Default
 }
+
+// Gone marks what Config.Refuse returns as the last word: the node is none of this cluster
+// any more and never will be, as it was removed or another has taken its place.
+func Gone(err error) error { return goneError{err} }
+
+type goneError struct{ error }
 
 func (c *Config) validate() {
 	if c.Self == nil || c.Receive == nil {
@@ -145,6 +154,9 @@ func (c *Config) validate() {
 	}
 	if c.Refuse == nil {
 		c.Refuse = func(Identity) error { return nil }
+	}
+	if c.OnGone == nil {
+		c.OnGone = func(record.NodeID, string) {}
 	}
 	if c.OnUp == nil {
 		c.OnUp = func(record.NodeID) {}
