@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,13 +16,15 @@ import (
 const nullReadyPrefix = "null broker at "
 
 // Commands are the commands of "tube bench": what a user calls, and two hidden
-// ones by which this program starts itself as another process.
-func Commands() []*cobra.Command {
+// ones by which this program starts itself as another process. kafka is the broker to
+// measure if no flag names another; of several with commas the first.
+func Commands(kafka string) []*cobra.Command {
+	kafka, _, _ = strings.Cut(kafka, ",")
 	return []*cobra.Command{
-		simpleCommand(KindProduce, "produce", "Produce as fast as the broker takes it, or at a rate"),
-		simpleCommand(KindConsume, "consume", "Read a topic from its start, again and again"),
-		simpleCommand(KindE2E, "e2e", "Measure the time from produce to consume at a rate"),
-		compareCommand(),
+		simpleCommand(kafka, KindProduce, "produce", "Produce as fast as the broker takes it, or at a rate"),
+		simpleCommand(kafka, KindConsume, "consume", "Read a topic from its start, again and again"),
+		simpleCommand(kafka, KindE2E, "e2e", "Measure the time from produce to consume at a rate"),
+		compareCommand(kafka),
 		runCommand(),
 		nullCommand(),
 		loadCommand(),
@@ -67,7 +70,7 @@ func nullCommand() *cobra.Command {
 
 // workFlags are the flags that say what a load does.
 type workFlags struct {
-	brokers    []string
+	kafka      string
 	topic      string
 	size       int
 	partitions int

@@ -16,7 +16,7 @@ import (
 )
 
 // simpleCommand does one load against a broker that runs.
-func simpleCommand(kind, use, short string) *cobra.Command {
+func simpleCommand(kafka, kind, use, short string) *cobra.Command {
 	w := &workFlags{}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs, SilenceUsage: true,
@@ -30,14 +30,14 @@ func simpleCommand(kind, use, short string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := workOnce(ctx, p, w, kind, w.brokers[0], newDisplay())
+			r, err := workOnce(ctx, p, w, kind, w.kafka, newDisplay())
 			if err != nil {
 				return err
 			}
 			return w.write(cmd.OutOrStdout(), r)
 		},
 	}
-	cmd.Flags().StringSliceVarP(&w.brokers, "brokers", "b", []string{"127.0.0.1:9092"}, "address of the broker")
+	cmd.Flags().StringVar(&w.kafka, "kafka", kafka, "Kafka address of the broker ($TUBE_KAFKA)")
 	w.add(cmd, kind)
 	return cmd
 }
@@ -120,7 +120,7 @@ func readable(ctx context.Context, p program, w *workFlags, broker, topic string
 }
 
 // compareCommand measures two brokers in alternating pairs.
-func compareCommand() *cobra.Command {
+func compareCommand(kafka string) *cobra.Command {
 	w := &workFlags{}
 	var a, b, work string
 	var pairs int
@@ -149,7 +149,7 @@ func compareCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&a, "a", "", "address of A (default: a null broker)")
-	f.StringVar(&b, "b", "127.0.0.1:9092", "address of B")
+	f.StringVar(&b, "b", kafka, "address of B")
 	f.StringVarP(&work, "work", "w", KindProduce, "produce, consume or e2e")
 	f.IntVar(&pairs, "pairs", 5, "how many times each")
 	f.Float64VarP(&w.rate, "rate", "r", 0, "records a second (default: as many as possible; e2e: 10000)")

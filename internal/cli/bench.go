@@ -6,6 +6,7 @@ import (
 	"github.com/tube-mq/tube/bench"
 )
 
-func newBench(*app) *cobra.Command {
-	return parent("bench", "Measure a node, or compare two brokers", bench.Commands()...)
+func newBench(a *app) *cobra.Command {
+	kafka := a.envOr("TUBE_KAFKA", "127.0.0.1:9092")
+	return parent("bench", "Measure a node, or compare two brokers", bench.Commands(kafka)...)
 }

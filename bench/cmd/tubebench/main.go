@@ -16,7 +16,7 @@ func main() {
 		Use: "tubebench", Short: "Measure a broker that speaks the Kafka protocol",
 		SilenceErrors: true, SilenceUsage: true,
 	}
-	root.AddCommand(bench.Commands()...)
+	root.AddCommand(bench.Commands("127.0.0.1:9092")...)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "tubebench:", err)
 		os.Exit(1)
