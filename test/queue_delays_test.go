@@ -13,6 +13,17 @@ import (
 	tubev1 "github.com/tube-mq/tube/proto/tube/v1"
 )
 
+// sendLater sends messages that are due in an hour and more, a millisecond apart.
+func sendLater(q *queues, topic string, calls, each int) {
+	for call := range calls {
+		list := make([]*tubev1.OutgoingMessage, each)
+		for i := range list {
+			list[i] = out("x", after(time.Hour+time.Duration(call*each+i)*time.Millisecond))
+		}
+		q.send(topic, list...)
+	}
+}
+
 // More delayed messages than the node may keep the times of in memory: the others are on
 // disk, none is gone after kill -9, and each comes when it is due.
 func TestDelayedMessagesBeyondTheMemoryForThem(t *testing.T) {
@@ -21,13 +32,7 @@ func TestDelayedMessagesBeyondTheMemoryForThem(t *testing.T) {
 	n.createTopic("later", 1)
 	q := n.queues()
 	q.group("g", "later", nil)
-	for call := range calls {
-		list := make([]*tubev1.OutgoingMessage, each)
-		for i := range list {
-			list[i] = out("x", after(time.Hour+time.Duration(call*each+i)*time.Millisecond))
-		}
-		q.send("later", list...)
-	}
+	sendLater(q, "later", calls, each)
 	swapped := func() {
 		t.Helper()
 		eventually(t, 20*time.Second, func() error {
@@ -89,13 +94,7 @@ func TestDamagedDelaysAreCopiedFromTheOthers(t *testing.T) {
 	c.createTopic("later", 1)
 	q := c.node(1).queues()
 	q.group("g", "later", nil)
-	for call := range calls {
-		list := make([]*tubev1.OutgoingMessage, each)
-		for i := range list {
-			list[i] = out("x", after(time.Hour+time.Duration(call*each+i)*time.Millisecond))
-		}
-		q.send("later", list...)
-	}
+	sendLater(q, "later", calls, each)
 	lead := c.leader("later", 0)
 	damaged := c.node(lead)
 	eventually(t, 20*time.Second, func() error {
