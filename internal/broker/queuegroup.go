@@ -25,6 +25,7 @@ type queueGroup struct {
 	mu     sync.Mutex // guards what follows and all desks
 	spec   QueueGroup
 	hands  *queue.Hands
+	rates  map[string]*queue.Rates // of a broadcast group by member
 	desks  map[deskKey]*desk
 	nonces map[deskKey]uint64 // of desks that were dropped, while their terms last
 	turn   int                // which partition is asked first
@@ -62,7 +63,7 @@ type desk struct {
 func newQueueGroup(q *queues, t *queueTopic, spec QueueGroup) *queueGroup {
 	g := &queueGroup{
 		q: q, t: t, id: spec.ID, told: spec, spec: spec, hands: queue.NewHands(),
-		desks: map[deskKey]*desk{}, nonces: map[deskKey]uint64{}, opening: map[deskKey]bool{},
+		rates: map[string]*queue.Rates{}, desks: map[deskKey]*desk{}, nonces: map[deskKey]uint64{}, opening: map[deskKey]bool{},
 	}
 	g.broadcast.Store(spec.Settings.Broadcast)
 	return g
@@ -147,8 +148,11 @@ func (g *queueGroup) dropDesk(d *desk) {
 	}
 	d.closed = true
 	g.nonces[d.key] = d.Nonce()
-	d.Close()
+	d.Close(g.q.nowMillis())
 	delete(g.desks, d.key)
+	if r := g.rates[d.key.member]; d.key.member != "" && r.Desks() == 0 {
+		delete(g.rates, d.key.member)
+	}
 }
 
 // ledChanged drops desks of a partition that this node does not lead any more, or
@@ -218,10 +222,15 @@ func (g *queueGroup) desk(p *Partition, member string) (*desk, error) {
 	partitions := g.t.spec.Partitions
 	g.t.mu.Unlock()
 	now := g.q.nowMillis()
+	rates := g.rates[member]
+	if rates == nil {
+		rates = queue.NewRates()
+		g.rates[member] = rates
+	}
 	d := &desk{g: g, p: p, key: key, term: term, seenMillis: now}
 	d.Desk = queue.NewDesk(queue.DeskConfig{
 		Group: g.id, Member: member, Partition: p.id.Partition, Partitions: partitions,
-		Settings: g.spec.Settings, Filter: g.spec.Filter, Hands: g.hands, Source: messages{p}, Nonce: nonce,
+		Settings: g.spec.Settings, Filter: g.spec.Filter, Hands: g.hands, Rates: rates, Source: messages{p}, Nonce: nonce,
 		Read: func(read func(*queue.State)) {
 			m.mu.Lock()
 			defer m.mu.Unlock()

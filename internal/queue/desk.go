@@ -48,7 +48,6 @@ type Desk struct {
 	avoid map[record.Offset]avoided
 
 	keys         *keys // nil: not by key
-	rate, bytes  bucket
 	nonce        uint64
 	filtered     int64
 	filterErrors int64
@@ -70,13 +69,15 @@ type DeskConfig struct {
 	Group      GroupID
 	Member     string // of a broadcast group: whose cursor
 	Partition  record.Partition
-	Partitions int // of the topic: the group's rates are divided by it
+	Partitions int // of the topic: the group's rates are shared out by it
 	Settings   Settings
 	Filter     Filter // nil: everything
 	// Read gives sight of the State, which must not be kept.
 	Read   func(func(*State))
 	Source Source
 	Hands  *Hands
+	// Rates of the group's desks on this node; nil: rates of this desk alone.
+	Rates *Rates
 	// Nonce is above those of all leases that were given for this cursor before.
 	Nonce uint64
 }
@@ -123,7 +124,11 @@ type Taking struct {
 func NewDesk(cfg DeskConfig, nowMillis int64) *Desk {
 	cfg.Partitions = max(cfg.Partitions, 1)
 	d := &Desk{cfg: cfg, nonce: cfg.Nonce, begunMillis: nowMillis, cursor: CursorOf(cfg.Group, cfg.Member), leases: newLeases()}
+	if d.cfg.Rates == nil {
+		d.cfg.Rates = NewRates()
+	}
 	d.reset()
+	d.cfg.Rates.join(cfg.Settings, cfg.Partitions, nowMillis)
 	d.Configure(cfg.Settings, cfg.Filter, nowMillis)
 	return d
 }
@@ -148,8 +153,9 @@ func (d *Desk) reset() {
 }
 
 // Close gives back what hands hold of this desk, which is used no more.
-func (d *Desk) Close() {
+func (d *Desk) Close(nowMillis int64) {
 	d.reset()
+	d.cfg.Rates.leave(d.cfg.Settings, d.cfg.Partitions, nowMillis)
 	if d.cfg.Hands.drainFor == d {
 		d.cfg.Hands.draining, d.cfg.Hands.drainFor = nil, nil
 	}
@@ -162,13 +168,7 @@ func (d *Desk) Nonce() uint64 { return d.nonce }
 func (d *Desk) Configure(s Settings, f Filter, nowMillis int64) {
 	old := d.cfg.Settings
 	d.cfg.Settings, d.cfg.Filter = s, f
-	n := float64(d.cfg.Partitions)
-	if old.Rate != s.Rate || d.rate.atMillis == 0 {
-		d.rate = newBucket(s.Rate/n, nowMillis)
-	}
-	if old.RateBytes != s.RateBytes || d.bytes.atMillis == 0 {
-		d.bytes = newBucket(s.RateBytes/n, nowMillis)
-	}
+	d.cfg.Rates.configure(s, d.cfg.Partitions, nowMillis)
 	if old.OrderByKey != s.OrderByKey || old.ParkKey != s.ParkKey {
 		d.reset()
 	}
@@ -214,11 +214,8 @@ func (d *Desk) mayTake(nowMillis int64, h *hand, t Taking) blocked {
 	if d.cfg.Hands.drains(h, t.Held, d) {
 		return handDrains
 	}
-	if ok, _ := d.rate.ready(nowMillis, 1); !ok {
-		return rateMessages
-	}
-	if ok, _ := d.bytes.ready(nowMillis, 0); !ok {
-		return rateBytes
+	if why, _ := d.cfg.Rates.ready(nowMillis); why != free {
+		return why
 	}
 	if d.held >= d.cfg.Settings.MaxInFlight {
 		return inFlight
@@ -340,12 +337,8 @@ func (p *picking) room() bool {
 	case p.bytes > 0 && p.bytes >= p.t.MaxBytes:
 		p.stop = noCredit
 	default:
-		if ok, _ := d.rate.ready(p.now, 1); !ok {
-			p.stop = rateMessages
-			return false
-		}
-		if ok, _ := d.bytes.ready(p.now, 0); !ok {
-			p.stop = rateBytes
+		if why, _ := d.cfg.Rates.ready(p.now); why != free {
+			p.stop = why
 			return false
 		}
 		return true
@@ -550,9 +543,8 @@ func (p *picking) give(k Candidate, m *Message) {
 	d := p.d
 	d.nonce++
 	t := Taken{Lease: Lease{d.cfg.Partition, k.Offset, k.Attempts + 1, d.nonce, d.cursor, d.generation}, Message: m}
-	d.rate.take(1)
 	size := m.SizeBytes()
-	d.bytes.take(float64(size))
+	d.cfg.Rates.take(size)
 	p.bytes += max(size, 1)
 	delete(d.avoid, k.Offset)
 	if d.cfg.Settings.AutoAck && !p.t.Hold {

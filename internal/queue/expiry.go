@@ -145,13 +145,8 @@ func (d *Desk) DeadlineMillis() int64 {
 
 // RateMillis is when the rates let something through for who waits; 0: they do not hinder.
 func (d *Desk) RateMillis(nowMillis int64) int64 {
-	if ok, at := d.rate.ready(nowMillis, 1); !ok {
-		return at
-	}
-	if ok, at := d.bytes.ready(nowMillis, 0); !ok {
-		return at
-	}
-	return 0
+	_, at := d.cfg.Rates.ready(nowMillis)
+	return at
 }
 
 // Idle says that the desk knows nothing that the State does not: it may be dropped
