@@ -21,9 +21,10 @@ const driveEvery = 200 * time.Millisecond
 // a change that another has begun.
 func (n *Node) driveMembers(ctx context.Context) {
 	var m moving
+	d := driven{}
 	every(ctx, driveEvery, func() {
 		if im := n.meta.Image(); im.ClusterID != "" {
-			n.driveMasters(ctx, im)
+			n.driveMasters(ctx, im, d)
 			n.drivePartitions(ctx, im, m.of(im))
 		}
 	})
@@ -43,9 +44,18 @@ func every(ctx context.Context, interval time.Duration, f func()) {
 	}
 }
 
+// driven remembers which of the masters' groups have the members that an image wants, and
+// since which term: then nothing is to be done until one of the two is another.
+type driven map[record.Group]goal
+
+type goal struct {
+	image *meta.Image
+	term  record.Term
+}
+
 // driveMasters: masters vote in the masters' groups, all other nodes follow the
 // metadata.
-func (n *Node) driveMasters(ctx context.Context, im *meta.Image) {
+func (n *Node) driveMasters(ctx context.Context, im *meta.Image, driven driven) {
 	var voters, learners []record.ReplicaID
 	for _, node := range im.Nodes {
 		if node.Has(meta.RoleMaster) {
@@ -61,14 +71,23 @@ func (n *Node) driveMasters(ctx context.Context, im *meta.Image) {
 	}
 	for _, id := range n.masterGroups() {
 		g := n.host.Load().Group(id)
-		if g == nil || !g.Status().Leading || len(voters) == 0 {
+		if g == nil || len(voters) == 0 {
+			continue
+		}
+		s := g.Status()
+		want := goal{im, s.Term}
+		if !s.Leading || driven[id] == want {
 			continue
 		}
 		var follow []record.ReplicaID
 		if id == metaGroup {
 			follow = learners
 		}
-		if _, err := g.Drive(ctx, voters, follow); err != nil && !expected(err) {
+		done, err := g.Drive(ctx, voters, follow)
+		switch {
+		case done:
+			driven[id] = want
+		case err != nil && !expected(err):
 			n.logger.Warn("members of a masters' group not changed yet", "group", id, "err", err)
 		}
 	}
