@@ -43,6 +43,7 @@ import (
 const (
 	greetEvery   = 200 * time.Millisecond
 	greetTimeout = 2 * time.Second
+	joinTimeout  = 3 * time.Second
 	tellEvery    = 5 * time.Second
 	// gatherEvery is greetEvery of founders, and gatherTimeout how long they wait for the
 	// others: one of them may have died meanwhile.
@@ -306,7 +307,11 @@ func (n *Node) joinBy(ctx context.Context, a answer) (bool, error) {
 			return false, err
 		}
 	}
-	r, err := n.clientAt(a.addr).Join(ctx, connect.NewRequest(&peerv1.JoinRequest{Node: meta.ReplaceNode(time.Now(), n.describe())}))
+	// Without a majority of the masters there is no answer: then others are asked again,
+	// and it is told what this node waits for.
+	asking, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	r, err := n.clientAt(a.addr).Join(asking, connect.NewRequest(&peerv1.JoinRequest{Node: meta.ReplaceNode(time.Now(), n.describe())}))
 	switch {
 	case err != nil:
 		n.logger.Debug("not joined yet", "by", a.addr, "err", err)
