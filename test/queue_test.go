@@ -283,6 +283,35 @@ func queueLeases(t *testing.T, n *node, q *queues) {
 	expectValues(t, q.takeAll("two", "c", 1), "m")
 }
 
+// An id's window counts from when the group is done, too: in a node as it is started, which
+// comes to that a moment after its start.
+func TestAnIDIsRememberedForItsWindowFromWhenTheGroupIsDone(t *testing.T) {
+	n := newNode(t)
+	q := n.queues()
+	const window = time.Second
+	n.createTopic("once", 1, "tube.dedupe.window", "1000")
+	q.group("once", "once", nil)
+	for i, deadline := 0, time.Now().Add(30*time.Second); ; i++ {
+		id := withID(fmt.Sprint("id-", i))
+		q.send("once", out("m", id))
+		<-time.After(window + 100*time.Millisecond)
+		q.ack("once", q.takeAll("once", "w", 1)...)
+		if q.send("once", out("again", id))[0].Duplicate {
+			eventually(t, 10*time.Second, func() error {
+				if q.send("once", out("again", id))[0].Duplicate {
+					return errors.New("the id is remembered still")
+				}
+				return nil
+			})
+			return
+		}
+		q.ack("once", q.takeAll("once", "w", 1)...)
+		if time.Now().After(deadline) {
+			t.Fatal("an id is forgotten as soon as its group is done")
+		}
+	}
+}
+
 // What was promised before kill -9 is kept after it: ids that are known, times that
 // have not come, failures and what is done with.
 func TestQueuesAfterAKill(t *testing.T) {

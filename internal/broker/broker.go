@@ -41,6 +41,9 @@ type Config struct {
 
 	Queues QueueHooks
 
+	// Level is the cluster's: what may be written. nil: what every program knows.
+	Level func() meta.Level
+
 	// Elapsed is how long the process has been running, by a clock that nobody sets:
 	// measured from New.
 	Elapsed func() time.Duration
@@ -72,6 +75,9 @@ func (c *Config) setDefaults() {
 	set((*int64)(&c.ProducerExpiry), int64(24*time.Hour))
 	if c.MaxProducers == 0 {
 		c.MaxProducers = 50000
+	}
+	if c.Level == nil {
+		c.Level = func() meta.Level { return 0 }
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now

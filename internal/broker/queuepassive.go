@@ -247,6 +247,8 @@ type Applied struct {
 	Ops   []queue.Op    // of a command for the queues
 	Base  record.Offset // the first offset of the batch that was stored; −1: none was
 	Start record.Offset // where the log begins since
+	// ClockMillis is the queue clock that the entry bears; 0: none.
+	ClockMillis int64
 }
 
 // WasApplied says what an entry did, given its result.
@@ -260,11 +262,15 @@ func WasApplied(e replica.Entry, result any) Applied {
 	if r.err != nil || len(r.repeats) > 0 {
 		return a
 	}
-	if a.Base = r.base; a.Base >= 0 {
-		return a
-	}
-	if kind, _ := parseCommand(e.Data); kind == commandQueue {
-		_, a.Ops, _ = queue.ParseCommand(e.Data[commandBytes:]) // it was applied
+	// It was applied, so all of it parses.
+	a.Base = r.base
+	switch kind, _ := parseCommand(e.Data); kind {
+	case commandAnnexed:
+		h, _ := record.ParseHeader(e.Data)
+		annexe, _ := queue.ParseAnnexe(e.Data[h.SizeBytes():], h.Count)
+		a.ClockMillis = annexe.ClockMillis
+	case commandQueue:
+		a.ClockMillis, a.Ops, _ = queue.ParseCommand(e.Data[commandBytes:])
 	}
 	return a
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
@@ -62,6 +63,7 @@ type sending struct {
 	p          *Partition
 	now, clock int64
 	window     int64 // ms: how long the ids of this call are remembered
+	after      int64 // ms: and from when all groups are done
 	sent       []queue.Sent
 	records    []record.Record // of all messages
 	due        []int64
@@ -105,6 +107,7 @@ func (s *sending) prepare(list []queue.Outgoing) {
 		}
 		if id, window := m.DedupeID(topic); id != "" {
 			s.window = max(s.window, window.Milliseconds())
+			s.after = s.p.broker.afterMillis(topic.Milliseconds())
 			s.hash[i] = queue.HashID(id)
 			if k, ok := first[s.hash[i]]; ok {
 				if s.same == nil {
@@ -259,6 +262,7 @@ func (s *sending) admit(batch []byte) error {
 // encode makes a batch and its annexe. The buffer is the caller's to release.
 func (s *sending) encode(b *sendBatch) (*record.Buffer, *queue.Annexe, error) {
 	a := &queue.Annexe{ClockMillis: s.clock, WindowMillis: s.window}
+	a.AfterMillis = s.after
 	records := make([]record.Record, len(b.of))
 	for k, i := range b.of {
 		records[k] = s.records[i]
@@ -330,6 +334,15 @@ func (s *sending) without(b *sendBatch, repeats []queue.Repeat) (rest []int) {
 	return rest
 }
 
+// afterMillis is for how long ids are remembered from when all groups are done with their
+// messages, given the topic's window: 0 while a node of the cluster would not understand.
+func (b *Broker) afterMillis(windowMillis int64) int64 {
+	if b.cfg.Level() < meta.LevelIDWindows {
+		return 0
+	}
+	return windowMillis
+}
+
 // annexeOf is what a batch of a Kafka producer brings along: the message ids in its
 // headers, if the topic looks for repeats; nil: nothing.
 func (p *Partition) annexeOf(batch []byte) *queue.Annexe {
@@ -338,6 +351,7 @@ func (p *Partition) annexeOf(batch []byte) *queue.Annexe {
 		return nil
 	}
 	a := &queue.Annexe{ClockMillis: p.broker.queues.nowMillis(), WindowMillis: window, Keep: true}
+	a.AfterMillis = p.broker.afterMillis(window)
 	seen := map[queue.MessageHash]bool{}
 	base := record.Offset(0)
 	first := true

@@ -24,7 +24,12 @@ type Level uint32
 //
 //	0  programs before levels
 //	1  SetLevel
-const KnownLevel Level = 1
+//	2  message ids whose window counts from when all queue groups are done, too: version 2 of
+//	   queue.Annexe, which has states of partitions written in version 3 of queue.State
+const KnownLevel = LevelIDWindows
+
+// LevelIDWindows is where leaders of partitions write version 2 of queue.Annexe.
+const LevelIDWindows Level = 2
 
 // ErrOldProgram: the cluster writes what the node's program cannot follow.
 var ErrOldProgram = errors.New("the program is too old for this cluster")

@@ -213,7 +213,7 @@ func (n *Node) openData() error {
 		Node: n.id().Node, FS: n.fs, Dir: path.Join(dir, "data"), Host: host, Copier: copier{n}, Asker: n.ends, Logger: n.logger,
 		TailBudgetBytes: n.cfg.TailMemoryBytes, ReserveBytes: n.cfg.DiskReserveBytes, DelayedBytes: n.cfg.DelayedMemoryBytes, RetentionInterval: n.cfg.RetentionInterval,
 		ProducerExpiry: n.cfg.ProducerExpiry, MaxProducers: n.cfg.MaxProducers, OnFail: n.fail, OnLead: n.partitionLed,
-		Queues: n.queueHooks(),
+		Queues: n.queueHooks(), Level: func() meta.Level { return n.meta.Image().Level },
 	})
 	if err == nil {
 		n.ends.here = n.broker.EndIn

@@ -2,21 +2,24 @@ package queue
 
 import "github.com/tube-mq/tube/internal/record"
 
-// Known says which records of a batch carry ids of messages that are here already.
-// It changes nothing; the clock is the annexe's.
+// Known says which records of a batch carry ids of messages that are here already, by
+// the annexe's clock. It is part of applying the batch's entry, whether the batch is
+// stored then (Batch) or not.
 func (s *State) Known(a *Annexe) []Repeat {
+	s.pass(a.ClockMillis)
 	var repeats []Repeat
+	now := max(s.clockMillis, a.ClockMillis)
 	floor := record.Offset(-1)
 	for _, id := range a.IDs {
 		e, ok := s.ids.find(id.Hash)
 		if !ok {
 			continue
 		}
-		if now := max(s.clockMillis, a.ClockMillis); now > e.untilMillis {
+		if now > e.untilMillis {
 			if floor < 0 {
 				floor = s.MinFloor()
 			}
-			if e.stale(now, floor) {
+			if s.ids.stale(e, now, s.clockMillis, floor) {
 				continue
 			}
 		}
@@ -44,12 +47,14 @@ func (s *State) Batch(a *Annexe, base record.Offset, repeats []Repeat) Applied {
 			s.delays.add(base+record.Offset(d.Delta), d.DueMillis)
 		}
 	}
+	s.pass(a.ClockMillis)
 	s.clockMillis = max(s.clockMillis, a.ClockMillis)
 	out.Fired = s.delays.fire(s.clockMillis)
 	before := s.ids.len()
 	for _, id := range a.IDs {
 		if !skip[id.Delta] {
-			s.ids.add(id.Hash, base+record.Offset(id.Delta), s.clockMillis+a.WindowMillis)
+			s.follow(a.AfterMillis)
+			s.ids.add(knownID{id.Hash, base + record.Offset(id.Delta), s.clockMillis + a.WindowMillis, a.AfterMillis})
 		}
 	}
 	// Looking for the floor of all groups is not for every batch with ids; one

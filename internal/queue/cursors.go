@@ -51,7 +51,9 @@ func (s *State) place(c *cursor, at, end record.Offset) {
 		s.forget(c, o, f)
 	}
 	c.suspects = offsets{}
-	c.floor = min(max(at, s.start), end)
+	at = min(max(at, s.start), end)
+	s.undone(at)
+	c.floor = at
 	c.done.copyFrom(&s.cancelled, c.floor)
 	c.floor = c.done.nextAbsent(c.floor)
 	c.done.removeBelow(c.floor)
@@ -153,9 +155,9 @@ func (s *State) Floor(id GroupID) record.Offset {
 	return least
 }
 
-// Trim takes notice that the log begins at an offset.
+// Trim takes notice that the log begins at an offset, by an entry without a queue clock.
 func (s *State) Trim(to record.Offset) Applied {
 	var out Applied
-	s.trim(to, &out)
+	s.trimUnclocked(to, &out)
 	return out
 }

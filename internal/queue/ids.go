@@ -7,7 +7,7 @@ import (
 )
 
 // MaxIDs is how many message ids one partition remembers; beyond it the oldest are
-// forgotten before their time. Each takes some 80 bytes of memory.
+// forgotten before their time. Each takes some 100 bytes of memory.
 const MaxIDs = 1_000_000
 
 // MessageHash stands for a message id: the first half of its SHA-256. Ids are the
@@ -22,21 +22,27 @@ func HashID(id string) MessageHash {
 }
 
 // ids remembers which messages came with which id, each for as long as the window that
-// it came with says (the topic's, or OnceWindow), and in any case until every group is
-// done with the message. They are forgotten in the order in which they came, so one
-// with a long window keeps those behind it, up to MaxIDs.
+// it came with says (the topic's, or OnceWindow) since it was stored, and until every
+// group is done with the message and the topic's window has passed since then (passing.go).
+// They are forgotten in the order in which they came, so one that is remembered for long
+// keeps those behind it, up to MaxIDs.
 type ids struct {
-	// order has the oldest first, from head on; the first of the slice has number base.
-	order  []knownID
-	head   int
-	base   uint64
-	byHash map[MessageHash]uint64 // numbers
+	// order has the oldest first, from head on, in the order of their offsets; the first
+	// of the slice has number base.
+	order   []knownID
+	head    int
+	base    uint64
+	byHash  map[MessageHash]uint64 // numbers
+	passing passing
 }
 
 type knownID struct {
 	hash        MessageHash
 	offset      record.Offset
 	untilMillis int64 // by the queue clock
+	// afterMillis is how long it is remembered from when every group is done with the
+	// message; 0: until then (see Annexe.AfterMillis).
+	afterMillis int64
 }
 
 // find is the message that came with an id.
@@ -50,25 +56,26 @@ func (s *ids) find(h MessageHash) (knownID, bool) {
 
 func (s *ids) len() int { return len(s.order) - s.head }
 
-func (s *ids) add(h MessageHash, o record.Offset, untilMillis int64) {
+func (s *ids) add(e knownID) {
 	if s.byHash == nil {
 		s.byHash = map[MessageHash]uint64{}
 	}
-	s.byHash[h] = s.base + uint64(len(s.order))
-	s.order = append(s.order, knownID{h, o, untilMillis})
+	s.byHash[e.hash] = s.base + uint64(len(s.order))
+	s.order = append(s.order, e)
 }
 
-// stale says that an id need not be remembered: its window has passed, and every group
-// is done with the message.
-func (e knownID) stale(nowMillis int64, floor record.Offset) bool {
-	return nowMillis > e.untilMillis && e.offset < floor
+// stale says that an id need not be remembered: its window has passed since the message
+// was stored, and since every group, whose floor is given, was done with it. clockMillis
+// is the log's, before whatever is told the time now.
+func (s *ids) stale(e knownID, nowMillis, clockMillis int64, floor record.Offset) bool {
+	return nowMillis > s.until(e, clockMillis) && e.offset < floor
 }
 
 // expire forgets what is stale, oldest first, and what is too much.
 func (s *ids) expire(nowMillis int64, floor record.Offset) {
 	for s.len() > 0 {
 		e := s.order[s.head]
-		if s.len() <= MaxIDs && !e.stale(nowMillis, floor) {
+		if s.len() <= MaxIDs && !s.stale(e, nowMillis, nowMillis, floor) {
 			break
 		}
 		if s.byHash[e.hash] == s.base+uint64(s.head) {
@@ -86,7 +93,8 @@ func (s *ids) expire(nowMillis int64, floor record.Offset) {
 	}
 }
 
-// uvarint ids, oldest first; each: 16 bytes, offset as a difference (zigzag), until ms as a difference (zigzag)
+// uvarint ids, oldest first; each: 16 bytes, offset as a difference (zigzag), until ms as a difference (zigzag),
+// and, if passing is in use, after ms as a difference (zigzag); then passing
 func (s *ids) append(b []byte) []byte {
 	b = appendUint(b, uint64(s.len()))
 	last := knownID{}
@@ -94,28 +102,41 @@ func (s *ids) append(b []byte) []byte {
 		b = append(b, e.hash[:]...)
 		b = appendInt(b, int64(e.offset-last.offset))
 		b = appendInt(b, e.untilMillis-last.untilMillis)
+		if s.passing.inUse() {
+			b = appendInt(b, e.afterMillis-last.afterMillis)
+		}
 		last = e
+	}
+	if s.passing.inUse() {
+		b = s.passing.append(b)
 	}
 	return b
 }
 
-func (s *ids) restore(r *reader) {
+// restore reads what append wrote; passing says whether that is there.
+func (s *ids) restore(r *reader, passing bool) {
 	*s = ids{}
-	last := knownID{}
-	for range r.count(18) {
+	last := knownID{offset: -1}
+	for i := range r.count(18) {
 		var e knownID
 		if len(r.b) < len(e.hash) {
 			r.fail("it ends within a message id")
 			return
 		}
 		r.b = r.b[copy(e.hash[:], r.b):]
-		e.offset = last.offset + record.Offset(r.int())
+		e.offset = max(last.offset, 0) + record.Offset(r.int())
 		e.untilMillis = last.untilMillis + r.int()
-		if r.err != nil || e.offset < 0 {
-			r.fail("message id at offset %d", e.offset)
+		if passing {
+			e.afterMillis = last.afterMillis + r.int()
+		}
+		if r.err != nil || e.offset <= last.offset || e.afterMillis < 0 {
+			r.fail("message id %d at offset %d, after one at %d", i, e.offset, last.offset)
 			return
 		}
-		s.add(e.hash, e.offset, e.untilMillis)
+		s.add(e)
 		last = e
+	}
+	if passing {
+		s.passing.restore(r)
 	}
 }

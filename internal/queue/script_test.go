@@ -21,7 +21,7 @@ import (
 //
 //	group [max-attempts=N lease=D max-handling=D backoff=(D,…) key park broadcast auto rate=N rate-bytes=N in-flight=N paused filter=TEXT from=start|end]
 //	configure …        the same, for the group that is there
-//	send V… [key=K] [delay=D] [id=ID] [keep]     one batch
+//	send V… [key=K] [delay=D] [id=ID] [window=S] [after=S] [keep]     one batch; ids are remembered for so many seconds
 //	take M [n=N] [bytes=N] [held=N] [ask]        M is member and session; ask: it can be asked
 //	ack|nack|release|extend|dead O… [of=M] [delay=D] [reason=TEXT] [lease=ID]   the latest lease of each offset
 //	answer O done|working|unknown
@@ -32,7 +32,7 @@ import (
 //	restart            the state goes through a snapshot; its bytes must stay; then failover
 //	written O…|unwritten O TEXT   what became of dead letters
 //	retry|skip O       an operator's word on a failed message
-//	seek O|purge|trim O|cancel O…|move O D|forget M
+//	seek O|purge|trim O|cancel O…|move O D|forget M|delete|reopen      forget: a member's cursor; delete: the group; reopen: and it begins anew at the start
 //	state, explain, pending, trace O…, delayed
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
@@ -343,6 +343,9 @@ func (w *world) operate(cmd string) {
 	case "forget":
 		w.commit("none", []Op{{Kind: OpDrop, Group: scriptGroup, Member: w.plain()[0]}})
 		delete(w.desks, w.plain()[0])
+	case "delete":
+		w.commit("none", []Op{{Kind: OpDrop, Group: scriptGroup}})
+		w.lead()
 	case "reopen":
 		w.commit("none", []Op{{Kind: OpDrop, Group: scriptGroup}, {Kind: OpOpen, Group: scriptGroup, Offset: 0}})
 		w.lead()
@@ -384,7 +387,7 @@ func (w *world) configure() {
 }
 
 func (w *world) send() {
-	a := &Annexe{ClockMillis: w.now, WindowMillis: int64(w.num("window", 0)) * 1000, Keep: w.has("keep")}
+	a := &Annexe{ClockMillis: w.now, WindowMillis: int64(w.num("window", 0)) * 1000, AfterMillis: int64(w.num("after", 0)) * 1000, Keep: w.has("keep")}
 	values := slices.DeleteFunc(w.plain(), func(s string) bool { return s == "keep" })
 	for i := range values {
 		if d := w.arg("delay", ""); d != "" {

@@ -9,7 +9,13 @@ import (
 	"github.com/tube-mq/tube/internal/record"
 )
 
-const stateVersion = 2
+// stateVersion is what a state is written as while it has no ids with a window that counts
+// from when all groups are done (passing.go), windowsVersion otherwise: programs that do
+// not know of that refuse the state, and go on reading others.
+const (
+	stateVersion   = 2
+	windowsVersion = 3
+)
 
 // Append writes the state: the same one gives the same bytes. They are good for nothing
 // if Err says so.
@@ -19,7 +25,11 @@ const stateVersion = 2
 //	done, suspects, dead offsets, failures by offset: offset, attempts, u8 final, due ms, records;
 //	intents by id: id, data
 func (s *State) Append(b []byte) []byte {
-	b = append(b, stateVersion)
+	version := byte(stateVersion)
+	if s.ids.passing.inUse() {
+		version = windowsVersion
+	}
+	b = append(b, version)
 	b = appendUint(b, uint64(s.clockMillis))
 	b = appendUint(b, uint64(s.start))
 	b = appendUint(b, uint64(s.generations))
@@ -67,15 +77,16 @@ func (c *cursor) append(b []byte) []byte {
 // swap, if that is not nil.
 func Restore(b []byte, swap Swap) (*State, error) {
 	r := &reader{b: b}
-	if v := r.byte(); r.err == nil && v != stateVersion {
-		return nil, fmt.Errorf("queue state of version %d, this program knows %d", v, stateVersion)
+	version := r.byte()
+	if r.err == nil && version != stateVersion && version != windowsVersion {
+		return nil, fmt.Errorf("queue state of version %d, this program knows %d and %d", version, stateVersion, windowsVersion)
 	}
 	s := NewState()
 	s.SwapTo(swap)
 	s.clockMillis, s.start, s.generations = int64(r.uint()), r.offset(), r.uint32()
 	s.delays.restore(r)
 	s.cancelled.restore(r)
-	s.ids.restore(r)
+	s.ids.restore(r, version == windowsVersion)
 	lastID := GroupID(0)
 	for i := range r.count(2) {
 		id := GroupID(r.uint())
@@ -99,6 +110,9 @@ func Restore(b []byte, swap Swap) (*State, error) {
 	s.restoreIntents(r)
 	if s.clockMillis < 0 {
 		r.fail("clock %d", s.clockMillis)
+	}
+	if s.ids.passing.floor > s.MinFloor() {
+		r.fail("all groups are done below %d, and not below %d", s.ids.passing.floor, s.MinFloor())
 	}
 	if err := r.end(); err != nil {
 		s.Release()

@@ -103,6 +103,7 @@ func (s *State) Apply(command []byte, end record.Offset) (Applied, error) {
 		return Applied{}, err
 	}
 	var out Applied
+	s.pass(clock)
 	s.clockMillis = max(s.clockMillis, clock)
 	for i := range ops {
 		s.apply(&ops[i], end, &out)

@@ -257,7 +257,7 @@ func TestClockDoesNotJump(t *testing.T) {
 
 func FuzzState(f *testing.F) {
 	w := newWorld()
-	a := Annexe{ClockMillis: w.now, WindowMillis: 60_000, Delays: []AnnexeDelay{{0, w.now + 5}, {2, w.now + 9}}, IDs: []AnnexeID{{1, HashID("x")}}}
+	a := Annexe{ClockMillis: w.now, WindowMillis: 60_000, AfterMillis: 50_000, Delays: []AnnexeDelay{{0, w.now + 5}, {2, w.now + 9}}, IDs: []AnnexeID{{1, HashID("x")}}}
 	ops := []Op{
 		{Kind: OpOpen, Group: 7, Offset: 0}, {Kind: OpOpen, Group: 8, Offset: -1}, {Kind: OpOpen, Group: 8, Member: "m", Offset: 2},
 		{Kind: OpAck, Group: 7, Offsets: []record.Offset{3, 5, 6}}, {Kind: OpSuspect, Group: 7, Offsets: []record.Offset{4}},
@@ -294,6 +294,8 @@ func FuzzState(f *testing.F) {
 func FuzzCommand(f *testing.F) {
 	f.Add(AppendCommand(nil, 5, []Op{{Kind: OpAck, Group: 7, Offsets: []record.Offset{1, 2}}, {Kind: OpTick}}), []byte{})
 	a := Annexe{ClockMillis: 9, Delays: []AnnexeDelay{{0, 100}}, IDs: []AnnexeID{{1, HashID("x")}}}
+	f.Add([]byte{}, a.Append(nil))
+	a.WindowMillis, a.AfterMillis = 8, 7
 	f.Add([]byte{}, a.Append(nil))
 	f.Fuzz(func(t *testing.T, command, annexe []byte) {
 		s := NewState()

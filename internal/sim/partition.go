@@ -40,7 +40,7 @@ func (n *node) startBroker() (*broker.Broker, error) {
 		Clock:     func() time.Time { return epoch.Add(n.c.now + n.skew) },
 		Elapsed:   func() time.Duration { return n.c.now - began },
 		AfterFunc: n.afterFunc, Queues: n.hooks(),
-		FlushBytes: 16 << 10, TailBudgetBytes: 64 << 10, ReserveBytes: 1, DelayedBytes: n.c.delayedBytes, Passive: true,
+		FlushBytes: 16 << 10, TailBudgetBytes: 64 << 10, ReserveBytes: 1, DelayedBytes: n.c.delayedBytes, Level: func() meta.Level { return meta.KnownLevel }, Passive: true,
 		OnFail: func(err error) { n.stop("storage failed: "+err.Error(), vfs.CrashRandom) },
 	})
 }

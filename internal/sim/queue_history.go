@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,11 @@ type queueHistory struct {
 	generations uint32
 	// intents are those of its completions that are not done.
 	intents map[string]bool
+	// clockMillis is the log's queue clock: the largest of its entries'. All that begun
+	// cursors are done with is below passed; unclocked were done by what bears no clock.
+	clockMillis int64
+	passed      record.Offset
+	unclocked   []record.Offset
 }
 
 type storedMessage struct {
@@ -34,6 +40,8 @@ type storedMessage struct {
 	id, key   string        // key "": none
 	dueMillis int64         // 0: at once
 	at        time.Duration // when its leader took it, or before
+	// By the log's clock: when it was stored, and when all cursors were done with it.
+	storedMillis, doneMillis int64
 }
 
 // sentAt is when a leader stamped a message; its window begins then, though it may be
@@ -193,13 +201,45 @@ func (h *cursorHistory) letterID(o record.Offset) string {
 // applied is told of every entry of a team, once.
 func (k *queueChecker) applied(t *team, e replica.Entry, result any) {
 	a := broker.WasApplied(e, result)
+	h := k.of(t)
+	h.tick(a.ClockMillis)
 	if a.Base >= 0 {
 		k.batch(t, e.Data, a.Base)
 	}
 	for i := range a.Ops {
 		k.op(t, e.Term, &a.Ops[i])
 	}
-	k.begins(k.of(t), e.Term, a.Start)
+	k.begins(h, e.Term, a.Start)
+	h.pass(a.ClockMillis > 0)
+}
+
+// tick takes note of an entry's clock, if it bears one.
+func (h *queueHistory) tick(millis int64) {
+	if millis == 0 {
+		return
+	}
+	h.clockMillis = max(h.clockMillis, millis)
+	for _, o := range h.unclocked {
+		h.log[o].doneMillis = h.clockMillis
+	}
+	h.unclocked = nil
+}
+
+// pass takes note of what all cursors are done with since an entry.
+func (h *queueHistory) pass(clocked bool) {
+	floor := record.Offset(len(h.log))
+	for x := range h.cursors {
+		if x.generation != 0 {
+			floor = min(floor, x.floorNow())
+		}
+	}
+	h.unclocked = slices.DeleteFunc(h.unclocked, func(o record.Offset) bool { return o >= floor })
+	for h.passed = min(h.passed, floor); h.passed < floor; h.passed++ {
+		h.log[h.passed].doneMillis = h.clockMillis
+		if !clocked {
+			h.unclocked = append(h.unclocked, h.passed)
+		}
+	}
 }
 
 // batch takes down a batch's messages.
@@ -211,7 +251,7 @@ func (k *queueChecker) batch(t *team, data []byte, base record.Offset) {
 	head, err := record.ParseHeader(data)
 	if err == nil {
 		err = record.Each(data[:head.SizeBytes()], record.Limits{}, func(r record.Record) bool {
-			m := storedMessage{message: parse(r.Value), key: string(r.Key), at: k.sentAt(r.Timestamp)}
+			m := storedMessage{message: parse(r.Value), key: string(r.Key), at: k.sentAt(r.Timestamp), storedMillis: h.clockMillis}
 			m.offset = uint64(len(h.log))
 			for _, x := range r.Headers {
 				switch x.Key {
@@ -260,16 +300,25 @@ func (k *queueChecker) stored(h *queueHistory, m storedMessage) {
 	}
 }
 
-// repeated: an id is stored once more. That may be once its window has passed and all
-// groups are done with the one before.
+// repeated: an id is stored once more. That may be once its window has passed since the
+// one before was sent, and since all groups were done with that.
 func (k *queueChecker) repeated(h *queueHistory, m *storedMessage, first record.Offset) {
-	if age := k.c.now - h.log[first].at; k.q.straight && age < h.t.queue.window-clockSlack {
-		k.fail("group %d stores id %s at offset %d, and has had it at %d for %v, the window is %v", h.t.id, m.id, m.offset, first, age, h.t.queue.window)
+	was, window := &h.log[first], h.t.queue.window
+	if age := k.c.now - was.at; k.q.straight && age < window-clockSlack {
+		k.fail("group %d stores id %s at offset %d, and has had it at %d for %v, the window is %v", h.t.id, m.id, m.offset, first, age, window)
 	}
 	for x := range h.cursors {
 		if x.generation != 0 && x.floorNow() <= first {
 			k.fail("group %d stores id %s at offset %d, and had it at %d, up to which %s is not done: %d", h.t.id, m.id, m.offset, first, x, x.floor)
 		}
+	}
+	// By the log's own clock, to the millisecond: no wall clock moves that.
+	if age := h.clockMillis - max(was.storedMillis, was.doneMillis); age <= window.Milliseconds() {
+		k.fail("group %d stores id %s at offset %d, and all were done %d ms ago with the one at %d, stored %d ms ago; the window is %v",
+			h.t.id, m.id, m.offset, h.clockMillis-was.doneMillis, first, h.clockMillis-was.storedMillis, window)
+	}
+	if was.doneMillis > was.storedMillis+window.Milliseconds()/2 {
+		k.c.faults.count("queue: id stored anew after a group was late")
 	}
 	k.c.faults.count("queue: id stored anew behind its window")
 }

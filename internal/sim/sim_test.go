@@ -89,7 +89,7 @@ func TestFixedSeeds(t *testing.T) {
 		"consumer asked: unknown", "consumer asked: done", "consumer asked: working", "consumer ended by a message", "consumer spoke late",
 		"delayed messages put out of memory: blocks", "delayed messages read from disk: blocks",
 		"queue: taken by a broadcast member", "queue: message filtered out", "queue: message handed out and done", "queue: message handed out at a rate",
-		"queue: parked message tried again", "queue: id stored anew behind its window", "queue: acquired by partition", "queue: group paused",
+		"queue: parked message tried again", "queue: id stored anew behind its window", "queue: id stored anew after a group was late", "queue: acquired by partition", "queue: group paused",
 		"queue: cursor set elsewhere", "queue: log begins later", "queue: messages lost to retention", "queue: loss told",
 		"outcome unknown", "read behind a barrier", "read from a follower", "node sick", "sick node asked to hand over",
 	} {
