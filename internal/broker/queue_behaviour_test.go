@@ -536,6 +536,31 @@ func TestIdleGroupsCostNothing(t *testing.T) {
 	}
 }
 
+// A leader that begins a group anew, as it does not know whether something is committed,
+// knows what it has given before.
+func TestTheNextDeskOfATermKnowsItsLeases(t *testing.T) {
+	q := withQueue(start(t, t.TempDir(), testTopic(nil)), nil)
+	defer q.stop()
+	q.send("a", "b")
+	got := q.receive("x", 1, 0)
+	g, err := q.partition().groupOf(testGroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.mu.Lock()
+	for _, d := range g.inOrder() {
+		g.dropDesk(d)
+	}
+	g.mu.Unlock()
+	invented := got[0].Lease
+	invented.Offset = 1
+	if errs := q.partition().QueueSettle(t.Context(), testGroup, []queue.Settlement{{Lease: invented, Verdict: queue.Acknowledge}}); !errors.Is(errs[0], queue.ErrLeaseUnknown) {
+		t.Errorf("a lease that was never given is acknowledged with %v", errs[0])
+	}
+	q.ack(got...)
+	want(t, q.receive("x", 9, 0), "b@1#1 ")
+}
+
 // Two groups of a topic have the same offsets, and give leases with the same nonces.
 func TestALeaseOfOneGroupSettlesNothingInAnother(t *testing.T) {
 	q := withQueue(start(t, t.TempDir(), testTopic(nil)), nil)

@@ -22,14 +22,14 @@ type queueGroup struct {
 	// told is what SetQueueGroups was told last; t.mu guards it.
 	told QueueGroup
 
-	mu     sync.Mutex // guards what follows and all desks
-	spec   QueueGroup
-	hands  *queue.Hands
-	rates  map[string]*queue.Rates // of a broadcast group by member
-	desks  map[deskKey]*desk
-	nonces map[deskKey]uint64 // of desks that were dropped, while their terms last
-	turn   int                // which partition is asked first
-	timer  Timer
+	mu    sync.Mutex // guards what follows and all desks
+	spec  QueueGroup
+	hands *queue.Hands
+	rates map[string]*queue.Rates // of a broadcast group by member
+	desks map[deskKey]*desk
+	given map[deskKey]queue.Given // by desks that were dropped, while their terms last
+	turn  int                     // which partition is asked first
+	timer Timer
 	// timerAt is when the timer will go off, by the queue clock; 0: it is not set.
 	timerAt int64
 
@@ -63,7 +63,7 @@ type desk struct {
 func newQueueGroup(q *queues, t *queueTopic, spec QueueGroup) *queueGroup {
 	g := &queueGroup{
 		q: q, t: t, id: spec.ID, told: spec, spec: spec, hands: queue.NewHands(),
-		rates: map[string]*queue.Rates{}, desks: map[deskKey]*desk{}, nonces: map[deskKey]uint64{}, opening: map[deskKey]bool{},
+		rates: map[string]*queue.Rates{}, desks: map[deskKey]*desk{}, given: map[deskKey]queue.Given{}, opening: map[deskKey]bool{},
 	}
 	g.broadcast.Store(spec.Settings.Broadcast)
 	return g
@@ -147,8 +147,8 @@ func (g *queueGroup) dropDesk(d *desk) {
 		return
 	}
 	d.closed = true
-	g.nonces[d.key] = d.Nonce()
 	d.Close(g.q.nowMillis())
+	g.given[d.key] = d.Given()
 	delete(g.desks, d.key)
 	if r := g.rates[d.key.member]; d.key.member != "" && r.Desks() == 0 {
 		delete(g.rates, d.key.member)
@@ -213,11 +213,11 @@ func (g *queueGroup) desk(p *Partition, member string) (*desk, error) {
 		return nil, queue.ErrUnknownGroup
 	}
 	g.q.atLeast(clock)
-	nonce := term << 32
-	if old, ok := g.nonces[key]; ok && old>>32 == term {
-		nonce = old
+	given := queue.FirstOf(term)
+	if old, ok := g.given[key]; ok && old.Of(term) {
+		given = old
 	}
-	delete(g.nonces, key)
+	delete(g.given, key)
 	g.t.mu.Lock()
 	partitions := g.t.spec.Partitions
 	g.t.mu.Unlock()
@@ -230,7 +230,7 @@ func (g *queueGroup) desk(p *Partition, member string) (*desk, error) {
 	d := &desk{g: g, p: p, key: key, term: term, seenMillis: now}
 	d.Desk = queue.NewDesk(queue.DeskConfig{
 		Group: g.id, Member: member, Partition: p.id.Partition, Partitions: partitions,
-		Settings: g.spec.Settings, Filter: g.spec.Filter, Hands: g.hands, Rates: rates, Source: messages{p}, Nonce: nonce,
+		Settings: g.spec.Settings, Filter: g.spec.Filter, Hands: g.hands, Rates: rates, Source: messages{p}, Given: given,
 		Read: func(read func(*queue.State)) {
 			m.mu.Lock()
 			defer m.mu.Unlock()

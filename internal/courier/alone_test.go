@@ -32,7 +32,7 @@ func newDeskNode(p record.Partition, messages int) *deskNode {
 	n.commit(queue.Op{Kind: queue.OpOpen, Group: 1})
 	s := queue.DefaultSettings()
 	s.Backoff = nil
-	n.desk = queue.NewDesk(queue.DeskConfig{Group: 1, Partition: p, Settings: s, Source: n, Hands: n.hands, Nonce: 1 << 32,
+	n.desk = queue.NewDesk(queue.DeskConfig{Group: 1, Partition: p, Settings: s, Source: n, Hands: n.hands, Given: queue.FirstOf(1),
 		Read: func(f func(*queue.State)) { f(n.state) }}, n.now)
 	return n
 }

@@ -61,7 +61,7 @@ func (q *fakeQueue) desk(id queue.GroupID) *queue.Desk {
 	d := q.desks[id]
 	if d == nil {
 		q.apply(queue.Op{Kind: queue.OpOpen, Group: id})
-		d = queue.NewDesk(queue.DeskConfig{Group: id, Settings: q.settings, Read: func(f func(*queue.State)) { f(q.state) }, Source: q, Hands: q.hands, Nonce: 1 << 32}, q.now)
+		d = queue.NewDesk(queue.DeskConfig{Group: id, Settings: q.settings, Read: func(f func(*queue.State)) { f(q.state) }, Source: q, Hands: q.hands, Given: queue.FirstOf(1)}, q.now)
 		q.desks[id] = d
 	}
 	return d

@@ -48,7 +48,7 @@ type Desk struct {
 	avoid map[record.Offset]avoided
 
 	keys         *keys // nil: not by key
-	nonce        uint64
+	given        Given
 	filtered     int64
 	filterErrors int64
 	filterErr    error
@@ -78,8 +78,9 @@ type DeskConfig struct {
 	Hands  *Hands
 	// Rates of the group's desks on this node; nil: rates of this desk alone.
 	Rates *Rates
-	// Nonce is above those of all leases that were given for this cursor before.
-	Nonce uint64
+	// Given is what desks of this cursor gave in this term. All leases of earlier terms have
+	// smaller nonces.
+	Given Given
 }
 
 // Effects are what a Desk wants done.
@@ -123,7 +124,7 @@ type Taking struct {
 // NewDesk starts from the State.
 func NewDesk(cfg DeskConfig, nowMillis int64) *Desk {
 	cfg.Partitions = max(cfg.Partitions, 1)
-	d := &Desk{cfg: cfg, nonce: cfg.Nonce, begunMillis: nowMillis, cursor: CursorOf(cfg.Group, cfg.Member), leases: newLeases()}
+	d := &Desk{cfg: cfg, given: cfg.Given, begunMillis: nowMillis, cursor: CursorOf(cfg.Group, cfg.Member), leases: newLeases()}
 	if d.cfg.Rates == nil {
 		d.cfg.Rates = NewRates()
 	}
@@ -138,6 +139,7 @@ func NewDesk(cfg DeskConfig, nowMillis int64) *Desk {
 func (d *Desk) reset() {
 	d.leases.each(0, func(l *lease) bool {
 		d.letGo(l)
+		d.given.end(l.offset)
 		return true
 	})
 	d.leases, d.held = newLeases(), 0
@@ -145,7 +147,11 @@ func (d *Desk) reset() {
 	d.ready, d.suspects, d.dying, d.parked = offsets{}, offsets{}, offsets{}, offsets{}
 	d.retrying, d.letting, d.waits = offsets{}, offsets{}, offsets{}
 	d.avoid = map[record.Offset]avoided{}
+	before := d.generation
 	d.cfg.Read(func(s *State) { d.generation = s.generation(d.cfg.Group, d.cfg.Member) })
+	if before != 0 && before != d.generation {
+		d.given.ended = offsets{} // those leases are void
+	}
 	d.keys = nil
 	if d.cfg.Settings.OrderByKey {
 		d.keys = newKeys()
@@ -160,9 +166,6 @@ func (d *Desk) Close(nowMillis int64) {
 		d.cfg.Hands.draining, d.cfg.Hands.drainFor = nil, nil
 	}
 }
-
-// Nonce is what the next desk of this cursor must begin with.
-func (d *Desk) Nonce() uint64 { return d.nonce }
 
 // Configure takes over changed settings. Leases stay, unless the order by key changed.
 func (d *Desk) Configure(s Settings, f Filter, nowMillis int64) {
@@ -541,8 +544,8 @@ func (d *Desk) wants(m *Message) bool {
 
 func (p *picking) give(k Candidate, m *Message) {
 	d := p.d
-	d.nonce++
-	t := Taken{Lease: Lease{d.cfg.Partition, k.Offset, k.Attempts + 1, d.nonce, d.cursor, d.generation}, Message: m}
+	d.given.Nonce++
+	t := Taken{Lease: Lease{d.cfg.Partition, k.Offset, k.Attempts + 1, d.given.Nonce, d.cursor, d.generation}, Message: m}
 	size := m.SizeBytes()
 	d.cfg.Rates.take(size)
 	p.bytes += max(size, 1)
@@ -555,7 +558,7 @@ func (p *picking) give(k Candidate, m *Message) {
 		t.UntilMillis = p.now + d.cfg.Settings.Lease.Milliseconds()
 		t.Alone = k.Suspect
 		l := d.leases.add(k.Offset)
-		l.nonce, l.attempt, l.alone = d.nonce, int16(min(k.Attempts+1, math.MaxInt16)), k.Suspect
+		l.nonce, l.attempt, l.alone = d.given.Nonce, int16(min(k.Attempts+1, math.MaxInt16)), k.Suspect
 		d.hold(l, p.h, p.now, t.UntilMillis)
 	}
 	p.taken = append(p.taken, t)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ type model struct {
 	dead      map[record.Offset]bool
 	keys      map[record.Offset]string
 	takers    []Taken // everything ever handed out, for late words
+	drops     int     // so often the leader began anew
 }
 
 func newModel(rt *rapid.T) *model {
@@ -106,7 +108,7 @@ func (m *model) delivered(who string, x Taken) {
 	m.given[o]++
 	// Once it may be lost together with others, uncounted; and what a leader handed out
 	// that leads no more is not counted either.
-	if most := m.settings.MaxAttempts + 1 + m.released[o] + int(m.term-1); m.given[o] > most {
+	if most := m.settings.MaxAttempts + 1 + m.released[o] + int(m.term-1) + m.drops; m.given[o] > most {
 		m.rt.Fatalf("offset %d is delivered for the %dth time, at most %d are allowed", o, m.given[o], most)
 	}
 	m.valid[o], m.owner[o] = x, who
@@ -145,6 +147,9 @@ func (m *model) settle() {
 	if ok && err != nil && v != Extend {
 		m.rt.Fatalf("the valid lease %v cannot be settled with %d: %v", x.Lease, v, err)
 	}
+	if errors.Is(err, ErrLeaseUnknown) {
+		m.rt.Fatalf("lease %v, which was given, is unknown to %d", x.Lease, v)
+	}
 	if v == Acknowledge && wasDone && err != nil {
 		m.rt.Fatalf("offset %d is done; acknowledging it again fails: %v", o, err)
 	}
@@ -162,6 +167,34 @@ func (m *model) settle() {
 			m.rt.Fatalf("offset %d was acknowledged and committed, and is not done", o)
 		}
 	}
+}
+
+// invent says something of a message that nobody has had, by a lease of another one.
+func (m *model) invent() {
+	if len(m.takers) == 0 || m.End() == 0 {
+		return
+	}
+	x := m.takers[len(m.takers)-1]
+	l := x.Lease
+	l.Offset = record.Offset(rapid.IntRange(0, int(m.End())-1).Draw(m.rt, "offset"))
+	if m.given[l.Offset] > 0 || l.Nonce>>32 != m.term {
+		return
+	}
+	v := rapid.SampledFrom([]Verdict{Acknowledge, Nack, Release, Extend, Dead}).Draw(m.rt, "verdict")
+	if _, err := m.desk("").Settle(m.now, Settlement{Lease: l, Verdict: v, Delay: -1}); !errors.Is(err, ErrLeaseUnknown) {
+		m.rt.Fatalf("lease %v, which was never given, is answered %v to %d", l, err, v)
+	}
+}
+
+// dropDesks: the leader begins anew, as it does when it does not know whether what it
+// wanted is committed.
+func (m *model) dropDesks() {
+	if m.held {
+		return
+	}
+	m.drop()
+	m.drops++
+	clear(m.valid)
 }
 
 // carry overrides world's: it also takes note of leases that ended by themselves.
@@ -261,7 +294,8 @@ func (f fatalT) Fatalf(format string, args ...any) { f.rt.Fatalf(format, args...
 //   - a message has one valid lease at a time;
 //   - one message of a key is in hand at a time, in order;
 //   - deliveries are bounded: by the limit, one more that was lost together with others,
-//     and one for each change of the leader or release;
+//     and one for each change of the leader or its desk, or release;
+//   - a lease that was given is known, one that was not is not;
 //   - nothing is delivered before it is due;
 //   - in the end, with members that do their work, everything is done.
 func TestQueueProperties(t *testing.T) {
@@ -275,6 +309,8 @@ func TestQueueProperties(t *testing.T) {
 			"settle": func(rt *rapid.T) { m.rt = rt; m.settle() },
 			"time":   func(rt *rapid.T) { m.rt = rt; m.pass() },
 			"gone":   func(rt *rapid.T) { m.rt = rt; m.gone() },
+			"invent": func(rt *rapid.T) { m.rt = rt; m.invent() },
+			"drop":   func(rt *rapid.T) { m.rt = rt; m.dropDesks() },
 			"dead":   func(rt *rapid.T) { m.rt = rt; m.deadLetters() },
 			"leader": func(rt *rapid.T) { m.rt = rt; m.leaderChanges() },
 			"hold":   func(rt *rapid.T) { m.held = true },

@@ -23,12 +23,13 @@ import (
 //	configure …        the same, for the group that is there
 //	send V… [key=K] [delay=D] [id=ID] [window=S] [after=S] [keep]     one batch; ids are remembered for so many seconds
 //	take M [n=N] [bytes=N] [held=N] [ask]        M is member and session; ask: it can be asked
-//	ack|nack|release|extend|dead O… [of=M] [delay=D] [reason=TEXT] [lease=ID]   the latest lease of each offset
+//	ack|nack|release|extend|dead O… [of=M] [delay=D] [reason=TEXT] [lease=ID|nonce-of=O]   the latest lease of each offset; or one that is made of another's
 //	answer O done|working|unknown
 //	gone M             the session ends
 //	advance D          time passes; what is due is done on time
 //	hold               from now on what is decided stays under way; apply [n=N]: it is committed, hold ends
 //	failover           another leader takes over with what is committed; what was under way is lost
+//	drop               the same leader begins anew with what is committed
 //	restart            the state goes through a snapshot; its bytes must stay; then failover
 //	written O…|unwritten O TEXT   what became of dead letters
 //	retry|skip O       an operator's word on a failed message
@@ -64,6 +65,7 @@ type world struct {
 	filter   Filter
 	hands    *Hands
 	desks    map[string]*Desk
+	given    map[string]Given // by desks that ended in this term
 	term     uint64
 	held     bool
 	underWay []worldOps
@@ -85,6 +87,16 @@ func newWorld() *world {
 func (w *world) lead() {
 	w.term++
 	w.desks, w.hands, w.held, w.underWay = map[string]*Desk{}, NewHands(), false, nil
+	w.given = map[string]Given{}
+}
+
+// drop ends all desks; the same leader makes new ones.
+func (w *world) drop() {
+	for _, n := range w.names() {
+		w.desks[n].Close(w.now)
+		w.given[n] = w.desks[n].Given()
+		delete(w.desks, n)
+	}
 }
 
 // Messages implements Source.
@@ -111,8 +123,12 @@ func (w *world) desk(member string) *Desk {
 		if w.settings.Broadcast {
 			w.commit(name, []Op{{Kind: OpOpen, Group: scriptGroup, Member: name, Offset: w.from()}})
 		}
+		given, ok := w.given[name]
+		if !ok {
+			given = FirstOf(w.term)
+		}
 		d = NewDesk(DeskConfig{
-			Group: scriptGroup, Member: name, Settings: w.settings, Filter: w.filter, Read: w.read, Source: w, Hands: w.hands, Nonce: w.term << 32,
+			Group: scriptGroup, Member: name, Settings: w.settings, Filter: w.filter, Read: w.read, Source: w, Hands: w.hands, Given: given,
 		}, w.now)
 		w.desks[name] = d
 	}
@@ -297,6 +313,8 @@ func (w *world) run(cmd string) {
 		w.apply(w.num("n", len(w.underWay)))
 	case "failover":
 		w.lead()
+	case "drop":
+		w.drop()
 	case "restart":
 		w.restart()
 	default:
@@ -453,6 +471,10 @@ func (w *world) verdict(v Verdict) {
 		s := Settlement{Lease: w.leases[of+fmt.Sprint(o)], Verdict: v, Delay: -1, Reason: w.arg("reason", "")}
 		if delay := w.arg("delay", ""); delay != "" {
 			s.Delay = w.dur(delay)
+		}
+		if other := w.arg("nonce-of", ""); other != "" {
+			s.Lease = w.leases[of+other]
+			s.Lease.Offset = o
 		}
 		if id := w.arg("lease", ""); id != "" {
 			var err error

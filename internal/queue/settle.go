@@ -111,7 +111,7 @@ func (d *Desk) void(s Settlement) error {
 // it, or it ended. It counts if the message is not done and nobody else has it.
 func (d *Desk) settleLate(nowMillis int64, s Settlement) (commit bool, err error) {
 	o, end := s.Lease.Offset, d.cfg.Source.End()
-	if o < 0 || o >= end || s.Lease.Attempt < 1 || s.Lease.Nonce > d.nonce {
+	if o < 0 || o >= end || s.Lease.Attempt < 1 || s.Lease.Nonce > d.given.Nonce {
 		return false, ErrLeaseUnknown // nonces of earlier leaders are below this one's
 	}
 	var k Candidate
@@ -127,6 +127,8 @@ func (d *Desk) settleLate(nowMillis int64, s Settlement) (commit bool, err error
 		return false, ErrAlreadyDone
 	case !known:
 		return false, ErrLeaseUnknown // waits for its time: it was never handed out
+	case d.invented(s.Lease, k):
+		return false, ErrLeaseUnknown
 	case d.isDead(k) || d.dying.has(o):
 		return false, ErrLeaseExpired
 	}
@@ -135,7 +137,7 @@ func (d *Desk) settleLate(nowMillis int64, s Settlement) (commit bool, err error
 		d.claim(o)
 		return d.acknowledge(d.late(s.Lease)), nil
 	}
-	if s.Lease.Nonce>>32 == d.cfg.Nonce>>32 || s.Lease.Attempt != k.Attempts+1 {
+	if d.given.Of(s.Lease.Nonce>>32) || s.Lease.Attempt != k.Attempts+1 {
 		return false, ErrLeaseExpired // this leader gave it and it ended, or it was counted already
 	}
 	return d.adopt(k, nowMillis, s)
@@ -242,6 +244,7 @@ func (d *Desk) release(l *lease, nowMillis int64, delay time.Duration) {
 	d.letGo(l)
 	k := Candidate{Offset: l.offset, Suspect: l.alone}
 	d.leases.remove(k.Offset)
+	d.given.end(k.Offset)
 	if ms := delay.Milliseconds(); ms > 0 {
 		d.wait(k.Offset, nowMillis+ms)
 		return
@@ -278,6 +281,7 @@ func (d *Desk) lengthMillis(delay time.Duration) int64 {
 // done forgets a message that is done, gone or not wanted; the next of its key is let go.
 func (d *Desk) done(o record.Offset) {
 	delete(d.avoid, o)
+	d.given.forget(o)
 	if d.keys == nil {
 		return
 	}
@@ -316,6 +320,7 @@ func (d *Desk) Committed(nowMillis int64, op *Op) {
 		d.parked.remove(op.Offset)
 		d.retrying.remove(op.Offset)
 		d.waits.remove(op.Offset)
+		d.given.end(op.Offset)
 		if !d.leases.has(op.Offset) {
 			d.ready.add(op.Offset)
 			d.out.Wake = true
@@ -382,6 +387,7 @@ func (d *Desk) Trimmed(to record.Offset) {
 	for _, s := range []*offsets{&d.ready, &d.suspects, &d.dying, &d.parked, &d.waits} {
 		s.removeBelow(to)
 	}
+	d.given.ended.removeBelow(to)
 	d.fresh = slices.DeleteFunc(d.fresh, func(k Candidate) bool { return k.Offset < to })
 	if d.keys == nil {
 		return
