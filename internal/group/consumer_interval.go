@@ -13,7 +13,7 @@ import "time"
 // that read ask.
 
 // beatsPerSecond is what a coordinator spends on members that come more often than they
-// must; 2 % of a core on a slow machine.
+// must.
 const beatsPerSecond = 500
 
 // steady is the interval of a member for which nothing is under way.
