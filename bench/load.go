@@ -22,6 +22,7 @@ const (
 	KindAck     = "ack"     // time from produce to acknowledgement, at a rate
 	KindFill    = "fill"    // so many records, then stop
 	KindMembers = "members" // idle group members with heartbeats
+	KindJoins   = "joins"   // one more member of a consumer group, again and again
 )
 
 // Load is one piece of work against one broker.
@@ -31,7 +32,7 @@ type Load struct {
 	Topic       string        `json:"topic"`
 	RecordBytes int           `json:"record_bytes"`
 	PerSecond   float64       `json:"per_second,omitempty"` // records; 0 is as many as possible
-	Records     int64         `json:"records,omitempty"`    // fill: how many; consume: how many a pass, 0 for no end
+	Records     int64         `json:"records,omitempty"`    // fill: how many; consume: how many a pass, 0 for no end; joins: how often
 	Warmup      time.Duration `json:"warmup"`               // not counted
 	Duration    time.Duration `json:"duration"`             // counted
 	Linger      time.Duration `json:"linger"`
@@ -122,6 +123,8 @@ func (l Load) Run(ctx context.Context, report func(Progress)) (*Result, error) {
 		return m.endToEnd(ctx)
 	case KindMembers:
 		return m.members(ctx)
+	case KindJoins:
+		return m.joins(ctx)
 	case KindQueueSend:
 		return m.queueSend(ctx)
 	case KindQueueReceive:

@@ -33,6 +33,7 @@ func (c *member) beat() error {
 	}
 	if resp.ErrorCode == codeUnknownMember || resp.ErrorCode == codeFencedEpoch {
 		c.generation, c.owned = 0, nil
+		c.deal(0)
 		return fmt.Errorf("heartbeat: error code %d: %w", resp.ErrorCode, errRejoin)
 	}
 	if err := c.check("heartbeat", resp.ErrorCode); err != nil {
@@ -42,11 +43,14 @@ func (c *member) beat() error {
 	c.interval = time.Duration(resp.HeartbeatIntervalMillis) * time.Millisecond
 	if resp.Assignment != nil {
 		c.owned = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		n := 0
 		for _, t := range resp.Assignment.Topics {
 			o := kmsg.NewConsumerGroupHeartbeatRequestTopic()
 			o.TopicID, o.Partitions = t.TopicID, t.Partitions
 			c.owned = append(c.owned, o)
+			n += len(t.Partitions)
 		}
+		c.deal(int64(n))
 	}
 	return nil
 }

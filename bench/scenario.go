@@ -40,6 +40,7 @@ var scenarios = []scenario{
 	{"ack-1000", "acknowledgement over 1,000 partitions at 5,000 records/s", ackLatency},
 	{"restart", "restart after kill -9 with 100 partitions", restartAfterKill},
 	{"idle", "idle node on an empty folder", idleNode},
+	{"join-500", "one more member of 500 over 5,000 partitions", oneMoreMember},
 	{"members", "15,000 idle group members with heartbeats", idleMembers},
 	{"queue-send-1k", "queue: send 1 KiB, batched by the client", queueSendAgainstPeer(kib)},
 	{"queue-send-100", "queue: send 100 B, batched by the client", queueSendAgainstPeer(100)},

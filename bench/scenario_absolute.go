@@ -212,3 +212,30 @@ func idleMembers(ctx context.Context, e *env, o *Outcome) error {
 	o.add("CPU of the node", 100*r.ServerCPUSeconds/r.Seconds, "% of one core")
 	return nil
 }
+
+// oneMoreMember of a consumer group of the default settings: until all have what they are
+// to have.
+func oneMoreMember(ctx context.Context, e *env, o *Outcome) error {
+	const members, partitions, joins = 500, 5000, 20
+	node, remove, err := e.node(ctx)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	if err := createTopic(ctx, node.kafka, "shared", partitions); err != nil {
+		return err
+	}
+	l := e.load(node, KindJoins, "shared", 1)
+	l.Members = &Members{Count: members, GroupSize: members, Partitions: partitions, Interval: 5 * time.Second, Groups: []string{"all"}}
+	l.Records = joins
+	r, err := e.run(ctx, o, node, "join", l)
+	if err != nil {
+		return err
+	}
+	o.noErrors([]*Result{r})
+	o.add("joins", float64(r.Latency.Count), "")
+	o.add("p50", r.Latency.P50, "ms")
+	o.atMost("max", r.Latency.Max, 2000, "ms")
+	o.add("CPU of the node", 100*r.ServerCPUSeconds/r.Seconds, "% of one core")
+	return nil
+}

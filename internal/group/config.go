@@ -13,9 +13,11 @@ type Config struct {
 	MaxSession time.Duration // group.max.session.timeout.ms; 30 min
 	// ConsumerSession is how long a member of a group whose partitions the
 	// coordinator assigns may be silent (group.consumer.session.timeout.ms; 45 s),
-	// and ConsumerInterval how often it is told to come (5 s).
-	ConsumerSession  time.Duration
-	ConsumerInterval time.Duration
+	// and ConsumerInterval how often it must come (5 s). While a coordinator has few of
+	// them it tells them to come more often, each LeastConsumerInterval at most (1 s).
+	ConsumerSession       time.Duration
+	ConsumerInterval      time.Duration
+	LeastConsumerInterval time.Duration
 	// Migration says which groups may become of the other kind while they have
 	// members (group.consumer.migration.policy); Bidirectional.
 	Migration Migration
@@ -64,7 +66,7 @@ func (m Migration) downgrades() bool { return m == Bidirectional || m == Downgra
 func DefaultConfig() Config {
 	return Config{
 		MinSession: 6 * time.Second, MaxSession: 30 * time.Minute, InitialDelay: 3 * time.Second,
-		ConsumerSession: 45 * time.Second, ConsumerInterval: 5 * time.Second, Migration: Bidirectional,
+		ConsumerSession: 45 * time.Second, ConsumerInterval: 5 * time.Second, LeastConsumerInterval: time.Second, Migration: Bidirectional,
 		MaxMembers: 50_000, MaxMemberBytes: 1 << 20, MaxGroupBytes: 32 << 20, MaxGroups: 100_000, MaxShardBytes: 256 << 20,
 		MaxOffsets: 1_000_000, MaxOffsetMetadataBytes: 4096,
 		OffsetsRetention: 7 * 24 * time.Hour, ExpireInterval: 10 * time.Minute,
@@ -78,6 +80,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("group session timeouts: want 0 < min ≤ max, have %v and %v", c.MinSession, c.MaxSession)
 	case c.ConsumerInterval < MinConsumerInterval || c.ConsumerSession <= c.ConsumerInterval || c.ConsumerSession > c.MaxSession:
 		return fmt.Errorf("group consumer heartbeat interval %v and session timeout %v: want %v ≤ interval < session ≤ %v", c.ConsumerInterval, c.ConsumerSession, MinConsumerInterval, c.MaxSession)
+	case c.LeastConsumerInterval < MinConsumerInterval:
+		return fmt.Errorf("least group consumer heartbeat interval %v: want ≥ %v", c.LeastConsumerInterval, MinConsumerInterval)
 	case !slices.Contains([]Migration{Bidirectional, Upgrade, Downgrade, Disabled}, c.Migration):
 		return fmt.Errorf("group consumer migration policy %q: want %s, %s, %s or %s", c.Migration, Bidirectional, Upgrade, Downgrade, Disabled)
 	case c.InitialDelay < 0:

@@ -126,6 +126,32 @@ func TestOneMoreMemberOf500(t *testing.T) {
 	}
 }
 
+// The fewer members a coordinator has, the more often they come, so that a newcomer soon
+// has its share.
+func TestMembersComeMoreOftenWhileThereAreFew(t *testing.T) {
+	h := newHerd(t, topicsOf(1, 100)...)
+	ids := many(3000)
+	after := func(members int) time.Duration {
+		h.settle(ids[:members], []string{"t000"})
+		h.now = h.now.Add(time.Minute / 2) // nobody has just joined
+		return h.c.Beat(h.now, &ConsumerHeartbeatRequest{Group: "g", MemberID: ids[0], Epoch: h.epochs[ids[0]]}).Interval
+	}
+	for _, want := range []struct {
+		members  int
+		interval time.Duration
+	}{{1, time.Second}, {500, time.Second}, {1500, 3 * time.Second}, {3000, 5 * time.Second}} {
+		if got := after(want.members); got != want.interval {
+			t.Errorf("%d members come every %v, want %v", want.members, got, want.interval)
+		}
+	}
+	h.carry(h.c.Lead(h.now))
+	for g := range h.c.consumers {
+		if n := len(h.c.consumers[g].sessions); n != h.c.present {
+			t.Errorf("%d sessions are counted, there are %d", h.c.present, n)
+		}
+	}
+}
+
 func TestAConsumersHeartbeatCostsNoEntryAndTheSameForAnyNumber(t *testing.T) {
 	h := newHerd(t, topicsOf(1, 100)...)
 	ids := many(15_000)

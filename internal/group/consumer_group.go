@@ -148,6 +148,7 @@ func (c *Coordinator) see(g *consumerGroup, id string) {
 		s.timer.fire = func() { c.consumerSilent(g, s) }
 		s.patience.fire = func() { c.patienceOver(g, s) }
 		g.sessions[id] = s
+		c.present++
 		c.bytes += sessionBytes + len(id)
 	case s.member == m:
 		return
@@ -178,6 +179,7 @@ func (c *Coordinator) endSession(g *consumerGroup, s *session) {
 	c.timers.stop(&s.patience)
 	g.read(s.member, -1)
 	delete(g.sessions, s.member.ID)
+	c.present--
 	c.bytes -= sessionBytes + len(s.member.ID)
 }
 

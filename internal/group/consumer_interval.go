@@ -6,6 +6,21 @@ import "time"
 // one that waits for partitions gets them, at the earliest, after those who have them
 // came: it is told to come right after. Coming more often than that costs the coordinator
 // and moves nothing.
+//
+// While all is well the interval decides how long a newcomer waits for those who have what
+// it is to get. So a coordinator with few members has them come more often than it must:
+// as often as makes beatsPerSecond for all of them, which is nothing beside what clients
+// that read ask.
+
+// beatsPerSecond is what a coordinator spends on members that come more often than they
+// must.
+const beatsPerSecond = 500
+
+// steady is the interval of a member for which nothing is under way.
+func (c *Coordinator) steady() time.Duration {
+	enough := time.Duration(c.present) * time.Second / beatsPerSecond
+	return min(max(enough, c.cfg.LeastConsumerInterval), c.cfg.ConsumerInterval)
+}
 
 // soon is how long partitions take that somebody is about to let go.
 func (c *Coordinator) soon() time.Duration {
@@ -23,13 +38,13 @@ func (c *Coordinator) interval(g *consumerGroup, m *ConsumerMember) time.Duratio
 		// came first. Some clients come twice when they join.
 		return c.soon()
 	}
-	return c.cfg.ConsumerInterval
+	return c.steady()
 }
 
 // untilFreed is until the first who has what m waits for was told, and had time to give
 // it up.
 func (c *Coordinator) untilFreed(g *consumerGroup, m *ConsumerMember) time.Duration {
-	r, wait := c.replicated(g), c.cfg.ConsumerInterval
+	r, wait := c.replicated(g), c.steady()
 	for _, tp := range r.targets[m.ID].minus(m.Assigned) {
 		holder := g.sessions[r.owners[tp]]
 		if holder == nil || len(holder.member.Revoking) > 0 || !holder.due.After(c.now) {

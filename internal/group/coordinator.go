@@ -54,6 +54,8 @@ type Coordinator struct {
 	groups map[string]*live
 	// consumers is the same for groups whose partitions are assigned here.
 	consumers map[string]*consumerGroup
+	// present is how many sessions they have.
+	present int
 	// shares are the share groups that have members.
 	shares map[string]*shareGroup
 	// ledSince is when this coordinator took over.

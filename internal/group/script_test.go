@@ -63,7 +63,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: time.Unix(1_800_000_000, 0), m: NewMachine(), cfg: DefaultConfig()}
-	w.cfg.InitialDelay = 0
+	w.cfg.InitialDelay, w.cfg.LeastConsumerInterval = 0, w.cfg.ConsumerInterval
 	w.start()
 	return w
 }
