@@ -191,25 +191,18 @@ func (b *Broker) sweepLoop(ctx context.Context) {
 	if err := commitlog.SweepDiscarded(b.cfg.FS, b.cfg.Dir); err != nil {
 		b.cfg.Logger.Warn("cannot remove what is left of deleted partitions; the next start tries again", "err", err)
 	}
-	tick := time.NewTicker(b.cfg.SweepInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			b.files.Trim()
-			record.TrimBuffers()
-			// A moved log start must be durable before the files go: a relaxed
-			// group's may not be yet.
-			if err := b.cfg.Host.Sync(); err != nil {
-				return // the node stops
-			}
-			for _, p := range b.all() {
-				if err := p.log.Sweep(); err != nil {
-					p.logger.Warn("cannot remove old segments; will try again", "err", err)
-				}
+	every(ctx, b.cfg.SweepInterval, func() {
+		b.files.Trim()
+		record.TrimBuffers()
+		// A moved log start must be durable before the files go: a relaxed
+		// group's may not be yet.
+		if err := b.cfg.Host.Sync(); err != nil {
+			return // the node stops
+		}
+		for _, p := range b.all() {
+			if err := p.log.Sweep(); err != nil {
+				p.logger.Warn("cannot remove old segments; will try again", "err", err)
 			}
 		}
-	}
+	})
 }

@@ -59,6 +59,8 @@ func TestAMasterThatWasGivenUpIsNotHeard(t *testing.T) {
 	n.meta.publish()
 	if err := n.refusePeer(peer.Identity{Node: 2, ClusterID: "c", Incarnation: "b/1/run/boot"}); err == nil || !strings.Contains(err.Error(), "given up") {
 		t.Errorf("its messages are taken: %v", err)
+	} else if peer.IsGone(err) {
+		t.Error("it is told to end, though it may have been given up by mistake")
 	}
 	if err := n.refusePeer(peer.Identity{Node: 2, ClusterID: "c", Incarnation: "new/1/run/boot"}); err != nil {
 		t.Errorf("a new one in its place is refused: %v", err)

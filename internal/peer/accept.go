@@ -143,7 +143,7 @@ func welcome(self Identity) *http.Response {
 
 func refuse(self Identity, err error) *http.Response {
 	status, sentence := http.StatusConflict, err.Error()
-	if errors.As(err, new(goneError)) {
+	if IsGone(err) {
 		status = http.StatusGone
 	}
 	h := http.Header{"Content-Type": {"text/plain; charset=utf-8"}}

@@ -130,6 +130,9 @@ type Config struct {
 // any more and never will be, as it was removed or another has taken its place.
 func Gone(err error) error { return goneError{err} }
 
+// IsGone reports whether Gone marked an error.
+func IsGone(err error) bool { return errors.As(err, new(goneError)) }
+
 type goneError struct{ error }
 
 func (c *Config) validate() {
