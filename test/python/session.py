@@ -299,15 +299,19 @@ SCENARIOS = {
 def main():
     failed = []
 
+    def say(line):
+        sys.stdout.write(line + "\n")  # print would let another thread in before the line's end
+        sys.stdout.flush()
+
     def one(name, f):
         try:
             f()
-            print("ok " + name, flush=True)
+            say("ok " + name)
         except BaseException as e:
             at = traceback.extract_tb(e.__traceback__)
             line = [x.lineno for x in at if x.filename == __file__]
             failed.append(name)
-            print(f"FAILED {name}: {type(e).__name__} {e} at lines {line}", flush=True)
+            say(f"FAILED {name}: {type(e).__name__} {e} at lines {line}")
 
     threads = [threading.Thread(target=one, args=s) for s in SCENARIOS.items() if s[0].startswith(PREFIX)]
     for t in threads:
