@@ -404,17 +404,3 @@ func (b *Broker) led(p *Partition, s replica.Status) {
 func (b *Broker) storageFailed(p *Partition, err error) {
 	b.cfg.OnFail(fmt.Errorf("partition %s: %w", p.id, err))
 }
-
-// every calls f again and again until ctx ends.
-func every(ctx context.Context, interval time.Duration, f func()) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			f()
-		}
-	}
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/queue"
 )
 
@@ -16,7 +17,9 @@ const (
 	swapStep = 64
 )
 
-func (b *Broker) watchDelays(ctx context.Context) { every(ctx, delayWatchInterval, b.lookAtDelays) }
+func (b *Broker) watchDelays(ctx context.Context) {
+	pulse.Every(ctx, delayWatchInterval, b.lookAtDelays)
+}
 
 // lookAtDelays moves blocks of the indexes of delayed messages: those due last, of all
 // partitions, out of memory if there is too much; those due soon back.

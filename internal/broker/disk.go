@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/vfs"
 )
 
@@ -47,16 +48,8 @@ func (b *Broker) diskFull(cause error) {
 }
 
 func (b *Broker) watchDisk(ctx context.Context) {
-	tick := time.NewTicker(diskWatchInterval)
-	defer tick.Stop()
-	for {
-		b.lookAtDisk()
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	b.lookAtDisk()
+	pulse.Every(ctx, diskWatchInterval, b.lookAtDisk)
 }
 
 func (b *Broker) lookAtDisk() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tube-mq/tube/internal/commitlog"
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 )
 
@@ -191,7 +192,7 @@ func (b *Broker) sweepLoop(ctx context.Context) {
 	if err := commitlog.SweepDiscarded(b.cfg.FS, b.cfg.Dir); err != nil {
 		b.cfg.Logger.Warn("cannot remove what is left of deleted partitions; the next start tries again", "err", err)
 	}
-	every(ctx, b.cfg.SweepInterval, func() {
+	pulse.Every(ctx, b.cfg.SweepInterval, func() {
 		b.files.Trim()
 		record.TrimBuffers()
 		// A moved log start must be durable before the files go: a relaxed

@@ -17,6 +17,10 @@ import (
 // that a batch is decoded once and not for each message and group.
 const queueCacheBytes = 32 << 20
 
+// maxCachedBatches are kept at most: batches of a message each are hardly asked for
+// again, and each of them is something that the garbage collector looks at.
+const maxCachedBatches = 4096
+
 // batchCache has the batches that queues read last.
 type batchCache struct {
 	mu       sync.Mutex
@@ -66,7 +70,7 @@ func (c *batchCache) put(p *Partition, b *cachedBatch) {
 	p.queue.cached = slices.Insert(p.queue.cached, i, b)
 	b.p, b.el = p, c.order.PushFront(b)
 	c.bytes += b.bytes
-	for c.bytes > c.maxBytes && c.order.Len() > 1 {
+	for (c.bytes > c.maxBytes || c.order.Len() > maxCachedBatches) && c.order.Len() > 1 {
 		c.drop(c.order.Back().Value.(*cachedBatch))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/queue"
 	"github.com/tube-mq/tube/internal/record"
 )
@@ -92,7 +93,7 @@ const intentsEvery = 10 * time.Second
 
 // intentsLoop has what was left carried out.
 func (b *Broker) intentsLoop(ctx context.Context) {
-	every(ctx, intentsEvery, func() {
+	pulse.Every(ctx, intentsEvery, func() {
 		var left sync.WaitGroup
 		for _, carryOut := range b.leftIntents(ctx) {
 			left.Go(carryOut)

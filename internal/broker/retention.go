@@ -7,6 +7,7 @@ import (
 
 	"github.com/tube-mq/tube/internal/commitlog"
 	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 )
 
@@ -56,7 +57,7 @@ func (c *retentionClock) observe(wall time.Time, running time.Duration) time.Tim
 
 // retentionLoop looks at every partition's retention now and then.
 func (b *Broker) retentionLoop(ctx context.Context) {
-	every(ctx, b.cfg.RetentionInterval, func() {
+	pulse.Every(ctx, b.cfg.RetentionInterval, func() {
 		now := b.retention.observe(b.clock(), b.running())
 		b.queues.expireMembers()
 		for _, p := range b.all() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tube-mq/tube/internal/broker"
 	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
 )
@@ -22,26 +23,12 @@ const driveEvery = 200 * time.Millisecond
 func (n *Node) driveMembers(ctx context.Context) {
 	var m moving
 	d := driven{}
-	every(ctx, driveEvery, func() {
+	pulse.Every(ctx, driveEvery, func() {
 		if im := n.meta.Image(); im.ClusterID != "" {
 			n.driveMasters(ctx, im, d)
 			n.drivePartitions(ctx, im, m.of(im))
 		}
 	})
-}
-
-// every calls f again and again until ctx ends.
-func every(ctx context.Context, interval time.Duration, f func()) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			f()
-		}
-	}
 }
 
 // driven remembers which of the masters' groups have the members that an image wants, and

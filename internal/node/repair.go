@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tube-mq/tube/internal/meta"
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
 )
@@ -16,7 +17,7 @@ const repairEvery = time.Second
 // repair has replicas of this node whose data is damaged replaced by new ones,
 // until ctx ends. One that has no others to copy from stays as it is.
 func (n *Node) repair(ctx context.Context) {
-	every(ctx, repairEvery, func() {
+	pulse.Every(ctx, repairEvery, func() {
 		n.checkMasterGroups()
 		n.lookForRecovery()
 		damaged := n.damagedWithOthers()

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/tube-mq/tube/internal/master"
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 	peerv1 "github.com/tube-mq/tube/proto/tube/peer/v1"
 )
@@ -35,7 +36,7 @@ const (
 func (n *Node) steer(ctx context.Context) {
 	s := steering{seen: map[record.NodeID]master.Seen{}, tried: map[record.TopicPartition]time.Time{}}
 	var next time.Time // not before
-	every(ctx, steerEvery, func() {
+	pulse.Every(ctx, steerEvery, func() {
 		changed := s.look(n)
 		g := n.host.Load().Group(metaGroup)
 		if g == nil || !g.Status().Leading {

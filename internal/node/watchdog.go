@@ -9,6 +9,7 @@ import (
 
 	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/peer"
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
 )
@@ -26,7 +27,7 @@ const handOverWithin = 3 * time.Second
 func (n *Node) watchDisk(ctx context.Context) {
 	d := diskHealth{slow: n.cfg.DiskSlowAfter, hung: n.cfg.DiskHungAfter}
 	told, probing := time.Time{}, &atomic.Bool{}
-	every(ctx, lookAtDisk, func() {
+	pulse.Every(ctx, lookAtDisk, func() {
 		h := n.host.Load()
 		s := diskSeen{now: time.Now()}
 		s.oldest, _ = n.disk.Oldest()

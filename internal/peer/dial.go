@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 )
 
@@ -260,7 +261,7 @@ func (l *link) awaitEnd(conn net.Conn) {
 
 func (l *link) write(conn net.Conn, broken <-chan struct{}) error {
 	w := newFrameWriter(conn)
-	ticker := time.NewTicker(l.t.cfg.HeartbeatInterval)
+	ticker := pulse.NewTicker(l.t.cfg.HeartbeatInterval)
 	defer ticker.Stop()
 	var frames []Frame
 	var body [heartbeatBytes]byte
@@ -279,6 +280,7 @@ func (l *link) write(conn net.Conn, broken <-chan struct{}) error {
 		select {
 		case <-l.queue.ready:
 		case <-ticker.C:
+			ticker.Next()
 			beat = true
 		case <-broken:
 			return errors.New("closed by the peer")

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 )
 
@@ -99,12 +100,13 @@ func (w *watch) poke() {
 }
 
 func (w *watch) run() {
-	ticker := time.NewTicker(w.period)
+	ticker := pulse.NewTicker(w.period)
 	defer ticker.Stop()
 	w.last = w.t.now()
 	for {
 		select {
 		case <-ticker.C:
+			ticker.Next()
 		case <-w.wake:
 		case <-w.t.ctx.Done():
 			return

@@ -56,6 +56,8 @@ type Desk struct {
 	sourceErr    error
 	lastAsk      blocked // what stopped the last Take
 	lastTake     int64
+
+	picking picking // the Take under way
 }
 
 // avoided says to whom a message had better not go at once: who had it and did not answer.
@@ -185,7 +187,9 @@ func (d *Desk) Take(nowMillis int64, t Taking) (taken []Taken, more bool, err er
 	d.Tick(nowMillis)
 	d.lastTake = nowMillis
 	h := d.cfg.Hands.of(t.Member, nowMillis)
-	p := &picking{d: d, now: nowMillis, t: t, h: h, end: d.cfg.Source.End()}
+	p := &d.picking
+	*p = picking{d: d, now: nowMillis, t: t, h: h, end: d.cfg.Source.End()}
+	defer func() { *p = picking{} }() // nothing that was read is held on to
 	if stop := d.mayTake(nowMillis, h, t); stop != free {
 		d.lastAsk = stop
 		return nil, false, nil
@@ -236,8 +240,11 @@ type picking struct {
 	taken []Taken
 	bytes int
 	looks int // messages looked at
-	stop  blocked
-	err   error
+	// full, span: there may be more new ones, but too many have failed, or they are too far
+	// from the floor.
+	full, span bool
+	stop       blocked
+	err        error
 
 	acks []record.Offset // filtered out, or trusted
 	// near is what was read last: messages in a row, from nearAt on.
@@ -393,19 +400,11 @@ func (p *picking) nextFresh() (Candidate, bool) {
 func (p *picking) find() bool {
 	d := p.d
 	from := d.next
-	full, span := false, false
-	d.cfg.Read(func(s *State) {
-		if c := s.cursor(d.cfg.Group, d.cfg.Member); c != nil {
-			span = d.next >= c.floor+MaxSpan
-		}
-		if full = s.failures >= MaxFailures; !full {
-			d.fresh, d.next = s.Fresh(d.fresh[:0], d.cfg.Group, d.cfg.Member, d.next, p.end, freshBatch)
-		}
-	})
+	d.cfg.Read(p.read)
 	switch {
-	case full:
+	case p.full:
 		p.stop = failuresFull
-	case span:
+	case p.span:
 		p.stop = spanFull
 	case d.next == from:
 		p.stop = nothingNew
@@ -413,6 +412,16 @@ func (p *picking) find() bool {
 		return true
 	}
 	return false
+}
+
+// read takes the next new messages from the State.
+func (p *picking) read(s *State) {
+	d := p.d
+	c := s.cursor(d.cfg.Group, d.cfg.Member)
+	p.span = c != nil && d.next >= c.floor+MaxSpan
+	if p.full = s.failures >= MaxFailures; !p.full {
+		d.fresh, d.next = s.Fresh(d.fresh[:0], d.cfg.Group, d.cfg.Member, d.next, p.end, freshBatch)
+	}
 }
 
 // consider hands out a message, or puts it where it belongs.

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/wal"
 )
@@ -40,7 +41,7 @@ const keptSectionBytes = 1 << 20
 
 // checkpointLoop makes a checkpoint when the WAL has grown enough.
 func (h *Host) checkpointLoop(ctx context.Context) {
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := pulse.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	var last time.Time
 	for {
@@ -49,6 +50,7 @@ func (h *Host) checkpointLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			tick.Next()
 		case <-h.checkpoint.wake:
 			asked = true
 		}

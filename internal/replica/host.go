@@ -16,6 +16,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/vfs"
 	"github.com/tube-mq/tube/internal/wal"
@@ -502,13 +503,14 @@ func (g *Group) retick() {
 }
 
 func (h *Host) tickLoop(ctx context.Context) {
-	tick := time.NewTicker(h.cfg.TickInterval)
+	tick := pulse.NewTicker(h.cfg.TickInterval)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			tick.Next()
 		}
 		if n%lookStep == 0 {
 			h.lookAgain(n)

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bufio"
 	"context"
 	"net"
 	"net/http"
@@ -11,16 +12,12 @@ import (
 
 type controllerKey struct{}
 
-// limited bounds every request's body, the time to read it and the time to take
-// the answer. Streams move their deadlines along: see deadlines. The queue services
-// bound their bodies themselves: see bodies.
-func limited(next http.Handler, read, write time.Duration) http.Handler {
+// limited bounds every request's body. The server bounds the time to read it and the time
+// to take the answer, and streams move these deadlines along: see deadlines. The queue
+// services bound their bodies themselves: see bodies.
+func limited(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
-		now := time.Now()
-		// A test's recorder cannot set deadlines; the server's writers can.
-		_ = rc.SetReadDeadline(now.Add(read))
-		_ = rc.SetWriteDeadline(now.Add(write))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if !strings.HasPrefix(r.URL.Path, queuePaths) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
@@ -84,7 +81,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		<-l.slots
 		return nil, err
 	}
-	return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
+	return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots }), read: bufio.NewReader(c)}, nil
 }
 
 func (l *limitedListener) Close() error {
@@ -92,10 +89,15 @@ func (l *limitedListener) Close() error {
 	return l.Listener.Close()
 }
 
+// limitedConn also reads as much as has come: net/http asks for each frame of HTTP/2 in
+// two pieces.
 type limitedConn struct {
 	net.Conn
 	release func()
+	read    *bufio.Reader
 }
+
+func (c *limitedConn) Read(b []byte) (int, error) { return c.read.Read(b) }
 
 func (c *limitedConn) Close() error {
 	defer c.release()

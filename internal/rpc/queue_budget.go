@@ -19,7 +19,8 @@ type budget struct {
 	mu    sync.Mutex
 	used  int64
 	limit int64
-	freed chan struct{} // closed and made anew when something was released
+	freed chan struct{} // closed and made anew when something was released that somebody waits for
+	waits bool
 }
 
 func newBudget(limit int64) *budget { return &budget{limit: limit, freed: make(chan struct{})} }
@@ -50,8 +51,10 @@ func (b *budget) release(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used -= n
-	close(b.freed)
-	b.freed = make(chan struct{})
+	if b.waits {
+		close(b.freed)
+		b.freed, b.waits = make(chan struct{}), false
+	}
 }
 
 // wait returns once there is room, or ctx has ended.
@@ -59,6 +62,7 @@ func (b *budget) wait(ctx context.Context) error {
 	for {
 		b.mu.Lock()
 		full, freed := b.used >= b.limit, b.freed
+		b.waits = b.waits || full
 		b.mu.Unlock()
 		if !full {
 			return ctx.Err()

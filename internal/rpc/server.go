@@ -29,12 +29,14 @@ const (
 	maxConnections = 2000
 	maxWatchers    = 1000
 	headerTimeout  = 10 * time.Second
-	readTimeout    = 30 * time.Second  // of one request's body
 	writeTimeout   = 60 * time.Second  // of one answer, or of one message of a stream
 	idleTimeout    = 120 * time.Second // of a connection between requests
 	// profileTimeout leaves room for /debug/pprof/profile?seconds=…
 	profileTimeout = 10 * time.Minute
 )
+
+// readTimeout is how long one request's body may take.
+var readTimeout = 30 * time.Second
 
 // A client that sends nothing for pingAfter is asked whether it is there; without an
 // answer within pingTimeout its connection is closed, and what it holds goes to others.
@@ -77,8 +79,10 @@ func New(cfg Config) *Server {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.http = &http.Server{
-		Handler:           limited(s.routes(cfg), readTimeout, writeTimeout),
+		Handler:           limited(s.routes(cfg)),
 		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		Protocols:         protocols,

@@ -22,6 +22,7 @@ var mayImport = map[string]string{
 	"internal/vfs":       "internal/record",
 	"internal/wal":       "internal/record internal/vfs",
 	"internal/commitlog": "internal/record internal/vfs",
+	"internal/pulse":     "",
 
 	// Pure machines.
 	"internal/queue":         "internal/record",
@@ -33,11 +34,11 @@ var mayImport = map[string]string{
 	// What queue groups want, in CEL. It does no I/O and keeps nothing.
 	"internal/filter": "",
 
-	"internal/replica": "internal/record internal/vfs internal/wal",
-	"internal/peer":    "internal/record",
+	"internal/replica": "internal/record internal/pulse internal/vfs internal/wal",
+	"internal/peer":    "internal/record internal/pulse",
 
 	// Roles.
-	"internal/broker": "internal/record internal/vfs internal/commitlog internal/replica internal/meta internal/queue",
+	"internal/broker": "internal/record internal/pulse internal/vfs internal/commitlog internal/replica internal/meta internal/queue",
 	"internal/master": "internal/record internal/queue internal/filter internal/meta internal/meta/metapb internal/group internal/group/grouppb internal/replica",
 
 	// courier finds whoever leads, on this node or another.
@@ -54,7 +55,7 @@ var mayImport = map[string]string{
 	"internal/sim": "internal/record internal/queue internal/vfs internal/wal internal/replica internal/broker internal/commitlog internal/meta internal/group",
 
 	// node alone knows concrete types on both sides.
-	"internal/node": "internal/record internal/queue internal/filter internal/vfs internal/wal internal/commitlog internal/meta internal/meta/metapb internal/group internal/replica internal/broker internal/master internal/kafka internal/rpc internal/config internal/metrics internal/peer proto/tube/v1 proto/tube/v1/tubev1connect proto/tube/peer/v1 proto/tube/peer/v1/peerv1connect internal/courier",
+	"internal/node": "internal/record internal/pulse internal/queue internal/filter internal/vfs internal/wal internal/commitlog internal/meta internal/meta/metapb internal/group internal/replica internal/broker internal/master internal/kafka internal/rpc internal/config internal/metrics internal/peer proto/tube/v1 proto/tube/v1/tubev1connect proto/tube/peer/v1 proto/tube/peer/v1/peerv1connect internal/courier",
 	"internal/cli":  "internal/config internal/node internal/record internal/vfs internal/wal internal/commitlog internal/replica internal/meta proto/tube/v1 proto/tube/v1/tubev1connect bench",
 
 	// The public API: nothing internal.

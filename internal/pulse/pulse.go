@@ -1,0 +1,55 @@
+// Package pulse has loops come round at the same moments: a process that has nothing to
+// do then wakes up once for all of them, and not once for each. Waking up is most of what
+// such a process costs.
+package pulse
+
+import (
+	"context"
+	"time"
+)
+
+// began is what moments are counted from: processes on one machine need not meet.
+var began = time.Now()
+
+// Ticker ticks when a multiple of its interval has passed since the process began: those
+// whose intervals are multiples of one another tick together.
+type Ticker struct {
+	C        <-chan time.Time
+	timer    *time.Timer
+	interval time.Duration
+}
+
+// NewTicker makes a ticker whose first tick comes after an interval at most. It must be
+// more than 0.
+func NewTicker(interval time.Duration) *Ticker {
+	t := &Ticker{timer: time.NewTimer(untilNext(interval)), interval: interval}
+	t.C = t.timer.C
+	return t
+}
+
+// Next has to be called after each tick: it makes the next one come. Moments that have
+// passed meanwhile are left out.
+func (t *Ticker) Next() { t.timer.Reset(untilNext(t.interval)) }
+
+// Stop ends it; there is no tick afterwards.
+func (t *Ticker) Stop() { t.timer.Stop() }
+
+// untilNext is more than 0 and at most an interval.
+func untilNext(interval time.Duration) time.Duration {
+	return interval - time.Since(began)%interval
+}
+
+// Every calls f at each tick until ctx ends.
+func Every(ctx context.Context, interval time.Duration, f func()) {
+	tick := NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f()
+			tick.Next()
+		}
+	}
+}
