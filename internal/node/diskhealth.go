@@ -10,13 +10,13 @@ import (
 )
 
 // lookAtDisk is how often the watchdog looks at the disk.
-const lookAtDisk = 100 * time.Millisecond
+const lookAtDisk = 200 * time.Millisecond
 
 const (
 	// lateLook is a gap between two looks in which this process did not run, or
 	// hardly: it was stopped, or its processors have too much to do. What the disk did
 	// meanwhile is not known, and nothing is held against it.
-	lateLook = 2 * lookAtDisk
+	lateLook = lookAtDisk + 50*time.Millisecond
 	// A node is well again after probation times slow of quick flushes, at least
 	// enoughFlushes of them. Each relapse within relapseWithin doubles that, up to
 	// maxProbation times slow, so that a disk which is slow now and then does not

@@ -57,7 +57,7 @@ func TestANodeIsSickWhileAFlushTakesTooLong(t *testing.T) {
 	a.quick(time.Second)
 	a.want(false)
 	a.s.flushes.Began, a.s.flushes.File = a.s.now, "7.wal"
-	_ = a.pass(1900*time.Millisecond, lookAtDisk)
+	_ = a.pass(1800*time.Millisecond, lookAtDisk)
 	a.want(false)
 	_ = a.pass(200*time.Millisecond, lookAtDisk)
 	a.want(true) // while it hangs
@@ -177,11 +177,11 @@ func TestABusyProcessorIsNotTheDisk(t *testing.T) {
 	a := newAiling(t)
 	a.quick(time.Second)
 	a.s.flushes.Began, a.s.flushes.File = a.s.now, "7.wal"
-	_ = a.pass(4*time.Second, 300*time.Millisecond) // a third of it counts
+	_ = a.pass(4*time.Second, 3*lookAtDisk) // a third of it counts
 	a.want(false)
 	a.s.flushes.Began = time.Time{}
 	a.flush(4 * time.Second)
-	_ = a.pass(300*time.Millisecond, 300*time.Millisecond)
+	_ = a.pass(3*lookAtDisk, 3*lookAtDisk)
 	a.want(false)
 	a.flush(3 * time.Millisecond)
 	_ = a.pass(time.Minute, lookAtDisk)
@@ -193,7 +193,7 @@ func TestABusyProcessorIsNotTheDisk(t *testing.T) {
 	b := newAiling(t)
 	b.quick(time.Second)
 	b.s.flushes.Began, b.s.flushes.File = b.s.now, "7.wal"
-	_ = b.pass(7*time.Second, 300*time.Millisecond) // busy, and the disk is slow as well
+	_ = b.pass(7*time.Second, 3*lookAtDisk) // busy, and the disk is slow as well
 	b.want(true)
 	if n := len(b.d.late); n == 0 {
 		t.Error("no look was late")

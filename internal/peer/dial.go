@@ -280,7 +280,7 @@ func (l *link) write(conn net.Conn, broken <-chan struct{}) error {
 		select {
 		case <-l.queue.ready:
 		case <-ticker.C:
-			ticker.Next()
+			ticker.Next(l.t.cfg.HeartbeatInterval)
 			beat = true
 		case <-broken:
 			return errors.New("closed by the peer")

@@ -80,7 +80,8 @@ type watch struct {
 	period time.Duration
 	wake   chan struct{}
 
-	last int64 // when it last looked
+	last int64         // when it last looked
+	wait time.Duration // until it looks again
 	// resumed is when this process was last found to have been paused. Until
 	// DeadAfter later no peer goes down: what it sent meanwhile is still to be
 	// read, and time in which nobody listened is no silence.
@@ -88,7 +89,8 @@ type watch struct {
 }
 
 func newWatch(t *Transport) watch {
-	return watch{t: t, period: min(t.cfg.HeartbeatInterval, t.cfg.DeadAfter/4), wake: make(chan struct{}, 1)}
+	period := min(t.cfg.HeartbeatInterval, t.cfg.DeadAfter/4)
+	return watch{t: t, period: period, wait: period, wake: make(chan struct{}, 1)}
 }
 
 // poke makes the watch look now.
@@ -100,13 +102,17 @@ func (w *watch) poke() {
 }
 
 func (w *watch) run() {
-	ticker := pulse.NewTicker(w.period)
+	ticker := pulse.NewTicker(w.wait)
 	defer ticker.Stop()
 	w.last = w.t.now()
 	for {
 		select {
 		case <-ticker.C:
-			ticker.Next()
+			w.wait = w.period
+			if w.t.alone() {
+				w.wait *= 2
+			}
+			ticker.Next(w.wait)
 		case <-w.wake:
 		case <-w.t.ctx.Done():
 			return
@@ -118,7 +124,7 @@ func (w *watch) run() {
 
 func (w *watch) look(now int64) {
 	dead := int64(w.t.cfg.DeadAfter)
-	if late := now - w.last - int64(w.period); late > dead/2 {
+	if late := now - w.last - int64(w.wait); late > dead/2 {
 		w.resumed = now
 		w.t.cfg.OnPause(time.Duration(late))
 	}
@@ -146,6 +152,13 @@ func (w *watch) look(now int64) {
 	for _, node := range up {
 		w.t.cfg.OnUp(node)
 	}
+}
+
+// alone: there is nobody to be watched.
+func (t *Transport) alone() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.sources) == 0 && len(t.links) == 0
 }
 
 const heartbeatBytes = 24

@@ -14,22 +14,20 @@ var began = time.Now()
 // Ticker ticks when a multiple of its interval has passed since the process began: those
 // whose intervals are multiples of one another tick together.
 type Ticker struct {
-	C        <-chan time.Time
-	timer    *time.Timer
-	interval time.Duration
+	C     <-chan time.Time
+	timer *time.Timer
 }
 
 // NewTicker makes a ticker whose first tick comes after an interval at most. It must be
 // more than 0.
 func NewTicker(interval time.Duration) *Ticker {
-	t := &Ticker{timer: time.NewTimer(untilNext(interval)), interval: interval}
-	t.C = t.timer.C
-	return t
+	timer := time.NewTimer(untilNext(interval))
+	return &Ticker{timer.C, timer}
 }
 
-// Next has to be called after each tick: it makes the next one come. Moments that have
-// passed meanwhile are left out.
-func (t *Ticker) Next() { t.timer.Reset(untilNext(t.interval)) }
+// Next has to be called after each tick: it makes the next one come, within an interval
+// from now. Moments that have passed meanwhile are left out.
+func (t *Ticker) Next(interval time.Duration) { t.timer.Reset(untilNext(interval)) }
 
 // Stop ends it; there is no tick afterwards.
 func (t *Ticker) Stop() { t.timer.Stop() }
@@ -49,7 +47,7 @@ func Every(ctx context.Context, interval time.Duration, f func()) {
 			return
 		case <-tick.C:
 			f()
-			tick.Next()
+			tick.Next(interval)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestMissedMomentsAreLeftOut(t *testing.T) {
 		defer tick.Stop()
 		<-tick.C
 		time.Sleep(2500 * time.Millisecond)
-		tick.Next()
+		tick.Next(time.Second)
 		<-tick.C
 		if at := time.Since(began); at != 4*time.Second {
 			t.Errorf("ticked at %v", at)

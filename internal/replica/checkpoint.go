@@ -39,9 +39,12 @@ type checkpointer struct {
 // keptSectionBytes is the largest section that is kept in memory until the next checkpoint.
 const keptSectionBytes = 1 << 20
 
+// checkpointLook is how often it is looked whether the WAL has grown enough.
+const checkpointLook = 200 * time.Millisecond
+
 // checkpointLoop makes a checkpoint when the WAL has grown enough.
 func (h *Host) checkpointLoop(ctx context.Context) {
-	tick := pulse.NewTicker(100 * time.Millisecond)
+	tick := pulse.NewTicker(checkpointLook)
 	defer tick.Stop()
 	var last time.Time
 	for {
@@ -50,7 +53,7 @@ func (h *Host) checkpointLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			tick.Next()
+			tick.Next(checkpointLook)
 		case <-h.checkpoint.wake:
 			asked = true
 		}

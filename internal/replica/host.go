@@ -502,18 +502,22 @@ func (g *Group) retick() {
 	}
 }
 
+// quietSteps are the ticks from one round to the next while no group's clock runs: a group
+// whose clock begins to run may wait that long for its first tick.
+const quietSteps = 2
+
 func (h *Host) tickLoop(ctx context.Context) {
 	tick := pulse.NewTicker(h.cfg.TickInterval)
 	defer tick.Stop()
-	for n := 0; ; n++ {
+	for n, looked := 0, 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			tick.Next()
 		}
-		if n%lookStep == 0 {
-			h.lookAgain(n)
+		if n-looked >= lookStep {
+			looked += lookStep
+			h.lookAgain(looked)
 		}
 		if h.late() {
 			h.doubt()
@@ -523,7 +527,13 @@ func (h *Host) tickLoop(ctx context.Context) {
 		for g := range h.ticking {
 			g.tick()
 		}
+		steps := 1
+		if len(h.ticking) == 0 {
+			steps = quietSteps
+		}
 		h.mu.Unlock()
+		n += steps
+		tick.Next(time.Duration(steps) * h.cfg.TickInterval)
 	}
 }
 
