@@ -21,6 +21,9 @@ const (
 	crowdGroupSize = 10
 	crowdRate      = 3_000 // records/s that flow beside it
 	crowdHold      = 2 * time.Minute
+	// crowdLinger is the producer's: what franz-go does by default. With none each record is
+	// a batch of its own, and three nodes' syncs.
+	crowdLinger = 10 * time.Millisecond
 	// crowdSlack is how much longer than crowdHold a share is held, as shares are
 	// not complete at the same time.
 	crowdSlack = time.Minute
@@ -138,7 +141,7 @@ func (c *crowdRun) run(ctx context.Context, shares [][]string) (flow *Result, cp
 	}
 	c.e.show.line("crowd: all %d members are there", total)
 	l := c.e.load(c.nodes[0], KindE2E, "flow", kib)
-	l.PerSecond, l.Linger, l.Duration = crowdRate, 0, crowdHold
+	l.PerSecond, l.Linger, l.Duration = crowdRate, crowdLinger, crowdHold
 	used := c.cpu()
 	flow, err = c.e.self.runLoad(ctx, l, func(p Progress) { c.e.show.progress("crowd: held, records flow", p) })
 	cpu = c.cpu() - used
