@@ -16,6 +16,8 @@ import (
 
 const (
 	diskWatchInterval = time.Second
+	// restingDiskInterval is for a disk that has room, while nothing is produced.
+	restingDiskInterval = 5 * time.Second
 	// lookAfterBytes of batches the disk is looked at again in any case: others
 	// write to it as well.
 	lookAfterBytes = 8 << 20
@@ -49,7 +51,16 @@ func (b *Broker) diskFull(cause error) {
 
 func (b *Broker) watchDisk(ctx context.Context) {
 	b.lookAtDisk()
-	pulse.Every(ctx, diskWatchInterval, b.lookAtDisk)
+	room := b.room.Load()
+	pulse.Vary(ctx, diskWatchInterval, func() time.Duration {
+		rests := b.room.Load() == room && b.refusal() == nil
+		b.lookAtDisk()
+		room = b.room.Load()
+		if rests {
+			return restingDiskInterval
+		}
+		return diskWatchInterval
+	})
 }
 
 func (b *Broker) lookAtDisk() {

@@ -5,18 +5,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/vfs"
 	"github.com/tube-mq/tube/internal/wal"
 )
 
-// lookAtDisk is how often the watchdog looks at the disk.
+// lookAtDisk is how often the watchdog looks at a disk that has something to do.
 const lookAtDisk = 200 * time.Millisecond
 
 const (
-	// lateLook is a gap between two looks in which this process did not run, or
+	// A look that comes more than lateLook too late: this process did not run, or
 	// hardly: it was stopped, or its processors have too much to do. What the disk did
 	// meanwhile is not known, and nothing is held against it.
-	lateLook = lookAtDisk + 50*time.Millisecond
+	lateLook = 50 * time.Millisecond
 	// A node is well again after probation times slow of quick flushes, at least
 	// enoughFlushes of them. Each relapse within relapseWithin doubles that, up to
 	// maxProbation times slow, so that a disk which is slow now and then does not
@@ -34,13 +35,15 @@ type diskHealth struct {
 	// any time.
 	slow, hung time.Duration
 
-	looked time.Time // zero: never
+	looked time.Time     // zero: never
+	next   time.Duration // from then to the next look
 	late   lateLooks
 	// sick is why the node is; empty: it is well.
 	sick string
 	// bad is when a flush was last not quick, and flushes how many had come back.
 	bad     time.Time
 	flushes uint64
+	count   uint64 // of the flushes that had come back at the last look
 	// recovered is when the node was last well again; zero: it was never sick.
 	recovered time.Time
 	wait      time.Duration // the present probation
@@ -68,10 +71,10 @@ func (e *hungError) Error() string {
 // look takes what is seen. It returns an error if the disk hangs; sick is then as
 // it was.
 func (d *diskHealth) look(s diskSeen) error {
-	if gap := s.now.Sub(d.looked); !d.looked.IsZero() && gap > lateLook {
-		d.late.add(s.now, gap-lookAtDisk)
+	if late := s.now.Sub(d.looked) - d.next; !d.looked.IsZero() && late > lateLook {
+		d.late.add(s.now, late)
 	}
-	d.looked = s.now
+	d.looked, d.next = s.now, d.lookAgain(s)
 	d.late.forget(s.now.Add(-max(d.hung, 2*d.slow)))
 	if took := d.age(s.oldest.Began, s.now); d.hung > 0 && took >= d.hung {
 		return &hungError{s.oldest, took, d.hung}
@@ -81,6 +84,16 @@ func (d *diskHealth) look(s diskSeen) error {
 		d.judge(s, d.age(s.flushes.Began, s.now), slowest-d.late.since(s.now.Add(-slowest)))
 	}
 	return nil
+}
+
+// lookAgain is when to look at the disk next: seldom as long as it has nothing to do.
+func (d *diskHealth) lookAgain(s diskSeen) time.Duration {
+	calm := d.sick == "" && s.oldest.Began.IsZero() && s.flushes.Began.IsZero() && s.flushes.Count == d.count
+	d.count = s.flushes.Count
+	if calm {
+		return pulse.Calm
+	}
+	return lookAtDisk
 }
 
 // age is how long an operation has been under way, without the time in which this

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/vfs"
 )
 
@@ -201,5 +202,37 @@ func TestABusyProcessorIsNotTheDisk(t *testing.T) {
 	_ = b.pass(2*time.Minute, lookAtDisk)
 	if n := len(b.d.late); n != 0 {
 		t.Errorf("%d late looks are kept", n)
+	}
+}
+
+// A disk that has nothing to do is looked at once a second, and that is not late; as soon
+// as something is seen under way, more often.
+func TestADiskAtRestIsLookedAtSeldom(t *testing.T) {
+	a := newAiling(t)
+	a.flush(3 * time.Millisecond)
+	_ = a.pass(lookAtDisk, lookAtDisk)
+	if a.d.next != lookAtDisk {
+		t.Fatalf("after a flush the next look is in %v", a.d.next)
+	}
+	_ = a.pass(lookAtDisk, lookAtDisk)
+	if a.d.next != pulse.Calm {
+		t.Fatalf("at rest the next look is in %v", a.d.next)
+	}
+	_ = a.pass(10*pulse.Calm, pulse.Calm)
+	if len(a.d.late) != 0 {
+		t.Fatalf("looks that were in time count as late: %v", a.d.late)
+	}
+	a.s.flushes.Began, a.s.flushes.File = a.s.now, "7.wal"
+	_ = a.pass(pulse.Calm, pulse.Calm)
+	if a.d.next != lookAtDisk {
+		t.Fatalf("while a flush is under way the next look is in %v", a.d.next)
+	}
+	_ = a.pass(time.Second, lookAtDisk)
+	a.want(true)
+	b := newAiling(t)
+	_ = b.pass(pulse.Calm, pulse.Calm)
+	_ = b.pass(pulse.Calm+300*time.Millisecond, pulse.Calm+300*time.Millisecond)
+	if got := b.d.late.since(time.Time{}); got != 300*time.Millisecond {
+		t.Errorf("a look that was 300 ms late counts %v", got)
 	}
 }

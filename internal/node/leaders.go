@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tube-mq/tube/internal/peer"
+	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/replica"
 )
@@ -161,7 +162,7 @@ func leadFrames(own map[record.Group]record.Term) [][]byte {
 
 // run tells the others until ctx ends. send gives a frame to every peer.
 func (l *leaders) run(ctx context.Context, send func(peer.Frame)) {
-	again := time.NewTicker(retell)
+	again := pulse.NewTicker(retell)
 	defer again.Stop()
 	tell := func(bodies [][]byte) {
 		for _, b := range bodies {
@@ -174,6 +175,7 @@ func (l *leaders) run(ctx context.Context, send func(peer.Frame)) {
 			return
 		case <-again.C:
 			tell(l.all())
+			again.Next(retell)
 		case <-l.wake:
 			select {
 			case <-time.After(gather):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tube-mq/tube/internal/broker"
@@ -23,12 +24,28 @@ const driveEvery = 200 * time.Millisecond
 func (n *Node) driveMembers(ctx context.Context) {
 	var m moving
 	d := driven{}
-	pulse.Every(ctx, driveEvery, func() {
-		if im := n.meta.Image(); im.ClusterID != "" {
+	pulse.Vary(ctx, driveEvery, func() time.Duration {
+		im := n.meta.Image()
+		if im.ClusterID != "" {
 			n.driveMasters(ctx, im, d)
 			n.drivePartitions(ctx, im, m.of(im))
 		}
+		return n.unlessAlone(im, driveEvery)
 	})
+}
+
+// unlessAlone is how often a loop comes round that has to do with other nodes: seldom if
+// there are none.
+func (n *Node) unlessAlone(im *meta.Image, interval time.Duration) time.Duration {
+	if n.alone(im) {
+		return max(interval, pulse.Calm)
+	}
+	return interval
+}
+
+// alone reports whether the cluster has no other node, and none is to come soon.
+func (n *Node) alone(im *meta.Image) bool {
+	return len(im.Nodes) == 1 && im.Nodes[n.id().Node] != nil && !slices.ContainsFunc(im.Founders, func(f meta.Founder) bool { return !f.Taken })
 }
 
 // driven remembers which of the masters' groups have the members that an image wants, and

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/tube-mq/tube/internal/master"
+	"github.com/tube-mq/tube/internal/meta"
 	"github.com/tube-mq/tube/internal/pulse"
 	"github.com/tube-mq/tube/internal/record"
 	peerv1 "github.com/tube-mq/tube/proto/tube/peer/v1"
@@ -19,6 +20,10 @@ type steering struct {
 	tried map[record.TopicPartition]time.Time
 	// shards is when coordinators were last asked to hand a shard over.
 	shards time.Time
+	next   time.Time // no plan before, if nothing changes
+	// settled is what was planned for last, if there was nothing to do, and there will not be
+	// unless it changes; else nil.
+	settled *meta.Image
 }
 
 const (
@@ -35,29 +40,38 @@ const (
 // cluster, and carries out what the planner makes of it.
 func (n *Node) steer(ctx context.Context) {
 	s := steering{seen: map[record.NodeID]master.Seen{}, tried: map[record.TopicPartition]time.Time{}}
-	var next time.Time // not before
-	pulse.Every(ctx, steerEvery, func() {
-		changed := s.look(n)
-		g := n.host.Load().Group(metaGroup)
-		if g == nil || !g.Status().Leading {
-			clear(s.tried)
-			return
-		}
-		began := time.Now()
-		if began.Before(next) && !changed {
-			return
-		}
-		v := n.view(&s)
-		plan := master.Plan(v)
-		next = planAgain(began, time.Since(began))
-		if len(plan) > 0 {
-			n.carryOut(ctx, &s, plan)
-			next = began // there may be more to do
-		}
-		if time.Since(s.shards) > tryAgain {
-			n.spreadCoordinators(ctx, &s, v)
-		}
+	pulse.Vary(ctx, steerEvery, func() time.Duration {
+		n.steerOnce(ctx, &s)
+		return n.unlessAlone(n.meta.Image(), steerEvery)
 	})
+}
+
+func (n *Node) steerOnce(ctx context.Context, s *steering) {
+	changed := s.look(n)
+	g := n.host.Load().Group(metaGroup)
+	if g == nil || !g.Status().Leading {
+		clear(s.tried)
+		return
+	}
+	began := time.Now()
+	im := n.meta.Image()
+	if began.Before(s.next) && !changed && (s.settled == nil || s.settled == im) {
+		return
+	}
+	v := n.view(s)
+	plan := master.Plan(v)
+	s.next, s.settled = planAgain(began, time.Since(began)), nil
+	if len(plan) == 0 && n.alone(im) {
+		s.next, s.settled = began.Add(maxPlanPause), im
+		return
+	}
+	if len(plan) > 0 {
+		n.carryOut(ctx, s, plan)
+		s.next = began // there may be more to do
+	}
+	if time.Since(s.shards) > tryAgain {
+		n.spreadCoordinators(ctx, s, v)
+	}
 }
 
 // planAgain is when to plan next, if nothing changes before, after planning that took so long.

@@ -27,7 +27,7 @@ const handOverWithin = 3 * time.Second
 func (n *Node) watchDisk(ctx context.Context) {
 	d := diskHealth{slow: n.cfg.DiskSlowAfter, hung: n.cfg.DiskHungAfter}
 	told, probing := time.Time{}, &atomic.Bool{}
-	pulse.Every(ctx, lookAtDisk, func() {
+	pulse.Vary(ctx, lookAtDisk, func() time.Duration {
 		h := n.host.Load()
 		s := diskSeen{now: time.Now()}
 		s.oldest, _ = n.disk.Oldest()
@@ -37,18 +37,18 @@ func (n *Node) watchDisk(ctx context.Context) {
 		was := d.sick
 		if err := d.look(s); err != nil {
 			n.diskHangs(err)
-			return
+			return d.next
 		}
 		if h == nil {
-			return // nobody to tell yet
+			return d.next // nobody to tell yet
 		}
 		n.flushing.Store(int64(d.age(s.flushes.Began, s.now)))
 		if (d.sick == "") != (was == "") {
 			n.changeHealth(h, d.sick)
 			told = time.Time{}
 		}
-		if s.now.Sub(told) < tellHealthEvery {
-			return
+		if s.now.Sub(told) < tellHealthEvery-lookAtDisk/2 {
+			return d.next
 		}
 		told = s.now
 		n.peers.toAll(n.health.frame())
@@ -59,6 +59,7 @@ func (n *Node) watchDisk(ctx context.Context) {
 			yieldAll(h)
 			probe(h, probing)
 		}
+		return d.next
 	})
 }
 

@@ -110,10 +110,12 @@ func (w *watch) run() {
 		case <-ticker.C:
 			w.wait = w.period
 			if w.t.alone() {
-				w.wait *= 2
+				w.wait = max(w.wait, pulse.Calm)
 			}
 			ticker.Next(w.wait)
 		case <-w.wake:
+			w.wait = w.period
+			ticker.Next(w.wait)
 		case <-w.t.ctx.Done():
 			return
 		}

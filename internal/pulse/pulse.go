@@ -32,22 +32,38 @@ func (t *Ticker) Next(interval time.Duration) { t.timer.Reset(untilNext(interval
 // Stop ends it; there is no tick afterwards.
 func (t *Ticker) Stop() { t.timer.Stop() }
 
-// untilNext is more than 0 and at most an interval.
+// untilNext is more than 0 and at most an interval, also on a clock that says that the
+// process has not begun yet, as a test's may.
 func untilNext(interval time.Duration) time.Duration {
-	return interval - time.Since(began)%interval
+	past := time.Since(began) % interval
+	if past < 0 {
+		past += interval
+	}
+	return interval - past
 }
+
+// Calm is how often a loop comes round that has nothing to look at.
+const Calm = time.Second
 
 // Every calls f at each tick until ctx ends.
 func Every(ctx context.Context, interval time.Duration, f func()) {
-	tick := NewTicker(interval)
+	Vary(ctx, interval, func() time.Duration {
+		f()
+		return interval
+	})
+}
+
+// Vary calls f within an interval, and then each time within what the last call returned,
+// until ctx ends.
+func Vary(ctx context.Context, first time.Duration, f func() (next time.Duration)) {
+	tick := NewTicker(first)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			f()
-			tick.Next(interval)
+			tick.Next(f())
 		}
 	}
 }

@@ -2,6 +2,7 @@ package pulse
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,29 @@ func TestMissedMomentsAreLeftOut(t *testing.T) {
 		<-tick.C
 		if at := time.Since(began); at != 4*time.Second {
 			t.Errorf("ticked at %v", at)
+		}
+	})
+}
+
+// A loop says for itself when it comes round again.
+func TestALoopVariesItsInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began = time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		var at []time.Duration
+		go Vary(ctx, 100*time.Millisecond, func() time.Duration {
+			at = append(at, time.Since(began))
+			if len(at) < 3 {
+				return 100 * time.Millisecond
+			}
+			return Calm
+		})
+		time.Sleep(2*Calm + Calm/2)
+		cancel()
+		synctest.Wait()
+		want := []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, Calm, 2 * Calm}
+		if !slices.Equal(at, want) {
+			t.Errorf("came round at %v, want %v", at, want)
 		}
 	})
 }

@@ -39,35 +39,37 @@ type checkpointer struct {
 // keptSectionBytes is the largest section that is kept in memory until the next checkpoint.
 const keptSectionBytes = 1 << 20
 
-// checkpointLook is how often it is looked whether the WAL has grown enough.
-const checkpointLook = 200 * time.Millisecond
+// grow counts entries on their way to the WAL, and wakes checkpointLoop once the WAL has
+// grown enough.
+func (h *Host) grow(entries int) {
+	if h.checkpoint.entries.Add(int64(entries)) >= h.cfg.CheckpointEntries || h.walGrown() >= h.cfg.CheckpointBytes {
+		h.checkpoint.look()
+	}
+}
+
+// walGrown is how many bytes were written to the WAL since the last checkpoint.
+func (h *Host) walGrown() int64 { return int64(h.wal.Written() - h.checkpoint.fromBytes.Load()) }
 
 // checkpointLoop makes a checkpoint when the WAL has grown enough.
 func (h *Host) checkpointLoop(ctx context.Context) {
-	tick := pulse.NewTicker(checkpointLook)
+	tick := pulse.NewTicker(pulse.Calm)
 	defer tick.Stop()
 	var last time.Time
 	for {
-		asked := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			tick.Next(checkpointLook)
+			tick.Next(pulse.Calm)
 		case <-h.checkpoint.wake:
-			asked = true
 		}
-		grown := int64(h.wal.Written() - h.checkpoint.fromBytes.Load())
+		wanted := h.checkpoint.takeWanted()
 		// Starts that were cut short leave a small file each.
 		many := h.wal.SizeBytes() > 2*h.cfg.CheckpointBytes && time.Since(last) > 10*time.Second
-		if grown < h.cfg.CheckpointBytes && h.checkpoint.entries.Load() < h.cfg.CheckpointEntries && !many && !asked {
+		if h.walGrown() < h.cfg.CheckpointBytes && h.checkpoint.entries.Load() < h.cfg.CheckpointEntries && !many && len(wanted) == 0 {
 			continue
 		}
 		last = time.Now()
-		h.checkpoint.asking.Lock()
-		wanted := h.checkpoint.wanted
-		h.checkpoint.wanted = nil
-		h.checkpoint.asking.Unlock()
 		err := h.Checkpoint()
 		if err == nil {
 			for _, f := range wanted {
@@ -93,6 +95,18 @@ func (h *Host) wantCheckpoint(done func()) {
 	c.asking.Lock()
 	c.wanted = append(c.wanted, done)
 	c.asking.Unlock()
+	c.look()
+}
+
+func (c *checkpointer) takeWanted() (wanted []func()) {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	wanted, c.wanted = c.wanted, nil
+	return wanted
+}
+
+// look makes checkpointLoop look whether a checkpoint is due.
+func (c *checkpointer) look() {
 	select {
 	case c.wake <- struct{}{}:
 	default:

@@ -8,9 +8,12 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/vfs"
@@ -516,7 +519,7 @@ func TestALeaderThatSleptIsInDoubt(t *testing.T) {
 		c.isolate(lead, false)
 		c.write(tm, 10)
 		c.agree(tm, 20)
-		c.eventually("a clock that stands still is noticed", func() bool { h.lastTick.Store(1); return h.late() })
+		c.eventually("a clock that stands still is noticed", func() bool { h.lateAt.Store(1); return h.late() })
 	})
 }
 
@@ -683,6 +686,47 @@ func TestAQuietFollowerLooksAgain(t *testing.T) {
 			}
 		}
 		c.write(tm, 1, lead)
+	})
+}
+
+// Followers that all look at the same moment, as those of nodes that were started together
+// do, find their leader well: it is not deposed.
+func TestQuietFollowersThatLookTogetherKeepTheirLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 5, nil)
+		tm := c.found(7, 1, 2, 3, 4, 5)
+		c.write(tm, 1)
+		allQuiet := func() bool {
+			for n := range record.NodeID(5) {
+				if !c.quiet(tm, n+1) {
+					return false
+				}
+			}
+			return true
+		}
+		c.eventually("all replicas are quiet", allQuiet)
+		before := tm.groups[c.leader(tm)].Status()
+		var votes atomic.Int64
+		c.watch(func(m Message) {
+			switch m.raft.GetType() {
+			case raftpb.MsgPreVote, raftpb.MsgVote:
+				votes.Add(1)
+			}
+		})
+		for _, h := range c.hosts {
+			for tick := 0; tick < lookEvery; tick += lookStep {
+				h.lookAgain(tick)
+			}
+		}
+		time.Sleep(3 * electionTicks * 20 * time.Millisecond)
+		synctest.Wait()
+		if n := votes.Load(); n > 0 {
+			t.Errorf("%d questions for votes although the leader is well", n)
+		}
+		if after := tm.groups[c.leader(tm)].Status(); after.Term != before.Term || after.Leader != before.Leader {
+			t.Errorf("leader %d of term %d, before %d of term %d", after.Leader, after.Term, before.Leader, before.Term)
+		}
+		c.eventually("all replicas are quiet again", allQuiet)
 	})
 }
 

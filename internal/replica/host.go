@@ -100,9 +100,11 @@ type Host struct {
 	background sync.WaitGroup
 	failOnce   sync.Once
 	started    time.Time
-	// lastTick is when raft's clock moved last, in nanoseconds since started; 0
-	// before it does.
-	lastTick atomic.Int64
+	// lateAt is from when on raft's clock has stood still for too long, in nanoseconds
+	// since started; 0 before it moves. See late.
+	lateAt atomic.Int64
+	// clockRuns has a value when the first group's clock begins to run.
+	clockRuns chan struct{}
 	// pauses counts how often this process did not run for so long that its
 	// leaderships were in doubt. See quiet.go.
 	pauses  atomic.Int64
@@ -132,7 +134,7 @@ func newHost(cfg Config) (*Host, error) {
 	h := &Host{
 		started:    time.Now(),
 		checkpoint: checkpointer{wake: make(chan struct{}, 1)},
-		cfg:        cfg, groups: map[record.Group]*Group{}, ticking: map[*Group]struct{}{},
+		cfg:        cfg, groups: map[record.Group]*Group{}, ticking: map[*Group]struct{}{}, clockRuns: make(chan struct{}, 1),
 	}
 	h.checkpoint.forgotten.Store(&wal.Position{})
 	h.ctx, h.stop = context.WithCancel(context.Background())
@@ -497,14 +499,21 @@ func (g *Group) retick() {
 	defer g.host.mu.Unlock()
 	if want {
 		g.host.ticking[g] = struct{}{}
+		if len(g.host.ticking) == 1 {
+			g.host.endCalm()
+		}
 	} else {
 		delete(g.host.ticking, g)
 	}
 }
 
-// quietSteps are the ticks from one round to the next while no group's clock runs: a group
-// whose clock begins to run may wait that long for its first tick.
-const quietSteps = 2
+// The ticks from one round to the next while no group's clock runs: with quietSteps a pause
+// of this process is still noticed in time (doubtAfter), which calmSteps are for hosts where
+// nobody else takes part in any group.
+const (
+	quietSteps = 2
+	calmSteps  = 10
+)
 
 func (h *Host) tickLoop(ctx context.Context) {
 	tick := pulse.NewTicker(h.cfg.TickInterval)
@@ -513,6 +522,9 @@ func (h *Host) tickLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-h.clockRuns:
+			tick.Next(h.cfg.TickInterval)
+			continue
 		case <-tick.C:
 		}
 		if n-looked >= lookStep {
@@ -522,19 +534,28 @@ func (h *Host) tickLoop(ctx context.Context) {
 		if h.late() {
 			h.doubt()
 		}
-		h.lastTick.Store(int64(time.Since(h.started)))
-		h.mu.Lock()
-		for g := range h.ticking {
-			g.tick()
-		}
-		steps := 1
-		if len(h.ticking) == 0 {
-			steps = quietSteps
-		}
-		h.mu.Unlock()
+		steps := h.tick()
 		n += steps
 		tick.Next(time.Duration(steps) * h.cfg.TickInterval)
 	}
+}
+
+// tick moves the clocks that run, and says how many ticks later to come round again.
+func (h *Host) tick() (steps int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for g := range h.ticking {
+		g.tick()
+	}
+	steps = 1
+	if len(h.ticking) == 0 {
+		steps = quietSteps
+		if h.alone() {
+			steps = calmSteps
+		}
+	}
+	h.ticked(steps)
+	return steps
 }
 
 func (h *Host) checkpointDir() string { return path.Join(h.cfg.Dir, "checkpoint") }

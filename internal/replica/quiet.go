@@ -173,11 +173,15 @@ func (g *Group) rouse() {
 	c := g.core
 	for _, id := range slices.Concat(c.log.conf.GetVoters(), c.log.conf.GetVotersOutgoing(), c.log.conf.GetLearners()) {
 		if id != uint64(c.id) {
-			g.send(&raftpb.Message{
-				Type: raftpb.MsgHeartbeatResp.Enum(), To: new(id), From: new(uint64(c.id)), Term: new(c.term), Context: []byte(quietMark),
-			})
+			g.rouseOne(id)
 		}
 	}
+}
+
+func (g *Group) rouseOne(id uint64) {
+	g.send(&raftpb.Message{
+		Type: raftpb.MsgHeartbeatResp.Enum(), To: new(id), From: new(uint64(g.core.id)), Term: new(g.core.term), Context: []byte(quietMark),
+	})
 }
 
 // lookEvery is how many ticks pass until every quiet follower has looked once
@@ -194,8 +198,21 @@ func (h *Host) lookAgain(tick int) {
 	defer h.mu.Unlock()
 	for id, g := range h.groups {
 		if int(id)%lookEvery/lookStep == tick%lookEvery/lookStep && !g.Status().Leading && !g.Alone() {
-			g.Do(g.wakeUp)
+			g.Do(g.look)
 		}
+	}
+}
+
+// look wakes this replica and the leader it knows, whose heartbeat then comes at once. Without
+// that the clocks of all who look at the same time would run out together, and they
+// would elect another.
+func (g *Group) look() {
+	if !g.quiet || g.core == nil {
+		return
+	}
+	g.wakeUp()
+	if leader := g.core.leader; leader != 0 && leader != uint64(g.core.id) {
+		g.rouseOne(leader)
 	}
 }
 
@@ -240,8 +257,44 @@ const doubtAfter = electionTicks / 2
 
 // late reports whether this process has not run for so long that others may lead.
 func (h *Host) late() bool {
-	last := h.lastTick.Load()
-	return last != 0 && time.Since(h.started)-time.Duration(last) > doubtAfter*h.cfg.TickInterval
+	at := h.lateAt.Load()
+	return at != 0 && time.Since(h.started) > time.Duration(at)
+}
+
+// ticked notes that the clock has moved, and moves again in so many ticks.
+func (h *Host) ticked(steps int) {
+	missed := doubtAfter
+	if steps > quietSteps {
+		missed += steps
+	}
+	h.lateAt.Store(h.inTicks(missed))
+}
+
+// endCalm has the clock move a tick from now, if it was to rest for longer. What has been
+// late stays late.
+func (h *Host) endCalm() {
+	if soon := h.inTicks(doubtAfter); h.lateAt.Load() > soon {
+		h.lateAt.Store(soon)
+	}
+	select {
+	case h.clockRuns <- struct{}{}:
+	default:
+	}
+}
+
+// inTicks is a moment so many ticks from now, in nanoseconds since started.
+func (h *Host) inTicks(n int) int64 {
+	return int64(time.Since(h.started) + time.Duration(n)*h.cfg.TickInterval)
+}
+
+// alone reports whether nobody else takes part in any of the groups. h.mu is held.
+func (h *Host) alone() bool {
+	for _, g := range h.groups {
+		if !g.alone.Load() {
+			return false
+		}
+	}
+	return true
 }
 
 // doubt has every leadership confirmed by a majority before it counts again. From

@@ -111,7 +111,7 @@ func (w *writing) add(e effects) (anchors bool) {
 			Sum: s.payload.sum, SumFrom: sumFrom,
 		})
 	}
-	g.host.checkpoint.entries.Add(int64(len(w.terms)))
+	g.host.grow(len(w.terms))
 	if e.hard == nil {
 		return anchors
 	}

@@ -1,0 +1,88 @@
+package replica
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A host looks up seldom while nobody else takes part in any of its groups. One that does
+// has its clock run within a tick all the same.
+func TestAHostThatIsAloneRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		own := c.found(7, 1)
+		c.write(own, 10)
+		c.mu.Lock()
+		h := c.hosts[1]
+		c.mu.Unlock()
+		rests := func() bool { return h.lateAt.Load() > h.inTicks(calmSteps) }
+		c.eventually("the host rests", rests)
+		shared := c.found(8, 1, 2, 3)
+		synctest.Wait()
+		if rests() {
+			t.Fatal("the host rests although a clock runs")
+		}
+		was := h.lateAt.Load()
+		time.Sleep(h.cfg.TickInterval + time.Millisecond)
+		synctest.Wait()
+		if h.lateAt.Load() == was {
+			t.Error("the clock did not move within a tick")
+		}
+		c.write(shared, 10)
+		c.agree(shared, 10)
+		c.eventually("all replicas are quiet", func() bool { return c.quiet(shared, 1) && c.quiet(shared, 2) && c.quiet(shared, 3) })
+		if steps := h.tick(); steps != quietSteps {
+			t.Errorf("a host with a quiet group of several comes round every %d ticks, want %d", steps, quietSteps)
+		}
+	})
+}
+
+// That a clock begins to run makes no pause unseen.
+func TestTheEndOfARestHidesNoPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 1, nil)
+		h := c.hosts[1]
+		time.Sleep(time.Second)
+		h.lateAt.Store(1)
+		h.endCalm()
+		if !h.late() {
+			t.Error("the pause is forgotten")
+		}
+	})
+}
+
+// What the log has grown by counts at once, and not when somebody comes round.
+func TestACheckpointIsMadeOnceTheLogHasGrown(t *testing.T) {
+	for _, by := range []struct {
+		name string
+		cfg  func(*Config)
+	}{
+		{"entries", func(c *Config) { c.CheckpointEntries = 50 }},
+		{"bytes", func(c *Config) { c.CheckpointBytes = 4 << 10 }},
+	} {
+		t.Run(by.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCrew(t, 1, by.cfg)
+				tm := c.found(7, 1)
+				c.leader(tm)
+				synctest.Wait()
+				h := c.hosts[1]
+				h.checkpoint.mu.Lock()
+				before := h.checkpoint.seq
+				h.checkpoint.mu.Unlock()
+				began := time.Now()
+				c.write(tm, 200)
+				synctest.Wait()
+				h.checkpoint.mu.Lock()
+				defer h.checkpoint.mu.Unlock()
+				if time.Since(began) != 0 {
+					t.Fatal("the writing took time: nothing is shown")
+				}
+				if h.checkpoint.seq == before {
+					t.Error("no checkpoint")
+				}
+			})
+		})
+	}
+}
