@@ -35,6 +35,8 @@ type member struct {
 	inGroup    bool
 	admitted   bool                                      // it is its turn to join
 	owned      []kmsg.ConsumerGroupHeartbeatRequestTopic // not told yet
+	given      []kmsg.ConsumerGroupHeartbeatRequestTopic // what it was last told to have
+	unsure     bool                                      // the last answer may not have been heard
 	has        atomic.Int64                              // partitions, of a consumer group
 	dealt      *atomic.Int64                             // all that members have; nil: nobody asks
 	request    []byte

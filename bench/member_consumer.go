@@ -20,26 +20,28 @@ func (c *member) beat() error {
 	req.Version = 1
 	req.Group, req.MemberID, req.MemberEpoch = c.group, c.id, c.generation
 	req.RebalanceTimeoutMillis = -1
-	if c.generation == 0 {
+	if c.generation == 0 || c.unsure {
 		req.RebalanceTimeoutMillis = 60_000
 		req.SubscribedTopicNames = []string{c.topic}
-		req.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		req.Topics = append([]kmsg.ConsumerGroupHeartbeatRequestTopic{}, c.given...)
 	} else if c.owned != nil {
 		req.Topics = c.owned
 	}
+	// After an error it says all there is, as clients do, and is told all there is.
+	c.unsure = true
 	resp := kmsg.NewPtrConsumerGroupHeartbeatResponse()
 	if err := c.call(req, resp); err != nil {
 		return err
 	}
 	if resp.ErrorCode == codeUnknownMember || resp.ErrorCode == codeFencedEpoch {
-		c.generation, c.owned = 0, nil
+		c.generation, c.owned, c.given = 0, nil, nil
 		c.deal(0)
 		return fmt.Errorf("heartbeat: error code %d: %w", resp.ErrorCode, errRejoin)
 	}
 	if err := c.check("heartbeat", resp.ErrorCode); err != nil {
 		return err
 	}
-	c.generation, c.owned = resp.MemberEpoch, nil
+	c.generation, c.owned, c.unsure = resp.MemberEpoch, nil, false
 	c.interval = time.Duration(resp.HeartbeatIntervalMillis) * time.Millisecond
 	if resp.Assignment != nil {
 		c.owned = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
@@ -50,6 +52,7 @@ func (c *member) beat() error {
 			c.owned = append(c.owned, o)
 			n += len(t.Partitions)
 		}
+		c.given = c.owned
 		c.deal(int64(n))
 	}
 	return nil
