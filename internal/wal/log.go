@@ -19,8 +19,9 @@ type Config struct {
 	Dir string
 	// FileBytes is the size of one file: 128 MiB. A larger block makes a larger file.
 	FileBytes int64
-	// FirstFileBytes is the size of the file that a start begins with: 16 MiB,
-	// so that starting does not wait for zeroes.
+	// FirstFileBytes is the size of the file that a start begins with: 16 MiB, so that
+	// starting does not wait long for zeroes. The next is twice as large, and so on up to
+	// FileBytes, so that each is zeroed before the one before it is full.
 	FirstFileBytes int64
 	// MaxSpares is how many forgotten files are kept to be used again: 10.
 	MaxSpares int
@@ -238,7 +239,7 @@ func (l *Log) write(e *encoded) error {
 	if !l.prepared && !l.unprepared && e.at.Offset+e.size > l.fileBytes/4 {
 		// The next file will be needed; a node that is idle does without.
 		l.prepared = true
-		l.prepare()
+		l.prepare(l.nextFileBytes(), l.fileBytes-e.at.Offset-e.size)
 	}
 	l.marks.Lock()
 	l.wrote = Position{e.at.File, e.at.Offset + e.size}
@@ -289,8 +290,11 @@ func (l *Log) roll(size int64) error {
 	if err := l.sync(); err != nil {
 		return err
 	}
-	return l.beginWith(max(l.cfg.FileBytes, size), size)
+	return l.beginWith(max(l.nextFileBytes(), size), size)
 }
+
+// nextFileBytes is the size of the file after the current one, if it has to be made.
+func (l *Log) nextFileBytes() int64 { return min(l.cfg.FileBytes, 2*l.fileBytes) }
 
 // smallestFile is what the log goes on in at least.
 const smallestFile = 64 << 10
@@ -300,30 +304,23 @@ const smallestFile = 64 << 10
 // things like commits, go on.
 func (l *Log) beginWith(wanted, least int64) error {
 	least = min(wanted, max(least, smallestFile))
-	err := l.begin(wanted)
+	err := l.begin(wanted, least)
 	for size := wanted; errors.Is(err, ErrFull) && size > least; {
 		size = max(roundUp(size/8), least)
-		err = l.begin(size)
+		err = l.begin(size, least)
 	}
 	return err
 }
 
-// begin opens the next file: a spare if there is one that is large enough.
-func (l *Log) begin(sizeBytes int64) error {
+// begin opens the next file: the largest spare that has least bytes, or a new one.
+func (l *Log) begin(sizeBytes, least int64) error {
 	l.mu.Lock()
 	seq := uint64(1)
 	if n := len(l.files); n > 0 {
 		seq = l.files[n-1].seq + 1
 	}
 	seq = max(seq, l.next.File+1)
-	var use *spare
-	for i, s := range l.spares {
-		if s.sizeBytes >= sizeBytes {
-			use = &s
-			l.spares = slices.Delete(l.spares, i, i+1)
-			break
-		}
-	}
+	use := l.takeSpareLocked(least)
 	l.mu.Unlock()
 	name := path.Join(l.cfg.Dir, fileName(seq))
 	if use != nil {
@@ -359,11 +356,31 @@ func (l *Log) begin(sizeBytes int64) error {
 	return nil
 }
 
-// openNext opens a file for writing and, if it is new, takes its room.
+// takeSpareLocked takes the largest spare, if it has least bytes; nil if none has.
+func (l *Log) takeSpareLocked(least int64) *spare {
+	best := -1
+	for i, s := range l.spares {
+		if s.sizeBytes >= least && (best < 0 || s.sizeBytes > l.spares[best].sizeBytes) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	s := l.spares[best]
+	l.spares = slices.Delete(l.spares, best, best+1)
+	return &s
+}
+
+// openNext opens a file for writing and, if it is new, takes its room. A start's first
+// one is zeroed too.
 func (l *Log) openNext(name string, fresh bool, sizeBytes int64) (vfs.File, error) {
 	f, err := l.cfg.FS.Open(name, vfs.Mode{Create: true, Direct: true})
 	if err == nil && fresh {
-		if err = f.Allocate(sizeBytes); err != nil {
+		if err = f.Allocate(sizeBytes); err == nil && l.file == nil {
+			err = zeroAtOnce(f, sizeBytes)
+		}
+		if err != nil {
 			err = errors.Join(err, f.Close(), l.cfg.FS.Remove(name))
 		}
 	}
@@ -376,9 +393,24 @@ func (l *Log) openNext(name string, fresh bool, sizeBytes int64) (vfs.File, erro
 	return nil, l.fail(err)
 }
 
+// firstZeroes is how long a start may wait for its first file to be zeroed; a slow
+// disk's is in part.
+const firstZeroes = 100 * time.Millisecond
+
+func zeroAtOnce(f vfs.File, sizeBytes int64) error {
+	zeroes := vfs.AlignedBytes(int(min(sizeBytes, 1<<20)))
+	for at, began := int64(0), time.Now(); at < sizeBytes && time.Since(began) < firstZeroes; at += int64(len(zeroes)) {
+		if _, err := f.WriteAt(zeroes[:min(int64(len(zeroes)), sizeBytes-at)], at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // prepare makes a zeroed spare in the background if there is none: a block
-// written over zeroes needs no metadata to be written with it.
-func (l *Log) prepare() {
+// written over zeroes needs no metadata to be written with it. It will be needed when
+// the log has grown by so many bytes.
+func (l *Log) prepare(sizeBytes, within int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || l.making || len(l.spares) > 0 {
@@ -386,7 +418,7 @@ func (l *Log) prepare() {
 	}
 	l.making = true
 	l.background.Go(func() {
-		s, err := l.makeSpare()
+		s, err := l.makeSpare(sizeBytes, within)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.making = false
@@ -401,7 +433,7 @@ func (l *Log) prepare() {
 	})
 }
 
-func (l *Log) makeSpare() (s spare, err error) {
+func (l *Log) makeSpare(sizeBytes, within int64) (s spare, err error) {
 	name := path.Join(l.cfg.Dir, preparingName)
 	defer func() {
 		if err != nil { // a part of it would hold room that others may need
@@ -413,16 +445,16 @@ func (l *Log) makeSpare() (s spare, err error) {
 		return spare{}, err
 	}
 	defer f.Close()
-	if err := f.Allocate(l.cfg.FileBytes); err != nil {
+	if err := f.Allocate(sizeBytes); err != nil {
 		return spare{}, err
 	}
-	if err := l.zero(f); err != nil {
+	if err := l.zero(f, sizeBytes, within); err != nil {
 		return spare{}, err
 	}
 	if err := f.Sync(); err != nil {
 		return spare{}, err
 	}
-	s = spare{spareName(0), l.cfg.FileBytes}
+	s = spare{spareName(0), sizeBytes}
 	return s, l.cfg.FS.Rename(name, path.Join(l.cfg.Dir, s.name))
 }
 
@@ -440,21 +472,22 @@ const (
 	zeroShare = 8
 )
 
-// zero fills a file at twice the rate at which the log is written, so that it is
-// ready in time, and disturbs little if that is slow.
-func (l *Log) zero(f vfs.File) error {
+// zero fills a file so fast that it is ready when the log has grown by two thirds of
+// within, and disturbs little if the log is slow.
+func (l *Log) zero(f vfs.File, sizeBytes, within int64) error {
+	pace := 1.5 * float64(sizeBytes) / float64(max(within, 1)) // for each byte of the log
 	zeroes := vfs.AlignedBytes(zeroPiece)
 	began, written := time.Now(), l.Written()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	for at := int64(0); at < l.cfg.FileBytes; at += zeroPiece {
-		n := min(zeroPiece, l.cfg.FileBytes-at)
+	for at := int64(0); at < sizeBytes; at += zeroPiece {
+		n := min(zeroPiece, sizeBytes-at)
 		begin := time.Now()
 		if _, err := f.WriteAt(zeroes[:n], at); err != nil {
 			return err
 		}
 		passed, took := time.Since(began), time.Since(begin)
-		need := 2 * float64(l.Written()-written) / max(passed.Seconds(), 0.001)
+		need := pace * float64(l.Written()-written) / max(passed.Seconds(), 0.001)
 		wait := func(rate float64) time.Duration {
 			return time.Duration(float64(at+n)/rate*float64(time.Second)) - passed
 		}
