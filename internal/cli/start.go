@@ -145,7 +145,17 @@ func newLogger(w io.Writer, cfg *config.Config) *slog.Logger {
 	if cfg.LogFormat == "text" || cfg.LogFormat == "auto" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
+	opts.ReplaceAttr = durationWithUnit
 	return slog.New(slog.NewJSONHandler(w, opts))
+}
+
+// durationWithUnit has durations read as in a text log, and as they are configured: JSON
+// would have nanoseconds without saying so.
+func durationWithUnit(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // welcome says where the node is and what to try, ready to be pasted.
