@@ -86,14 +86,21 @@ func (d *diskHealth) look(s diskSeen) error {
 	return nil
 }
 
-// lookAgain is when to look at the disk next: seldom as long as it has nothing to do.
+// lookAgain is when to look at the disk next: seldom as long as it has nothing to do, but
+// within half of what may take so long, as a pause of this process is noticed only then.
 func (d *diskHealth) lookAgain(s diskSeen) time.Duration {
 	calm := d.sick == "" && s.oldest.Began.IsZero() && s.flushes.Began.IsZero() && s.flushes.Count == d.count
 	d.count = s.flushes.Count
-	if calm {
-		return pulse.Calm
+	if !calm {
+		return lookAtDisk
 	}
-	return lookAtDisk
+	next := pulse.Calm
+	for _, limit := range []time.Duration{d.slow, d.hung} {
+		if limit > 0 {
+			next = min(next, max(lookAtDisk, limit/2))
+		}
+	}
+	return next
 }
 
 // age is how long an operation has been under way, without the time in which this

@@ -229,6 +229,11 @@ func TestADiskAtRestIsLookedAtSeldom(t *testing.T) {
 	}
 	_ = a.pass(time.Second, lookAtDisk)
 	a.want(true)
+	a.d.slow, a.d.sick, a.s.flushes.Began = time.Second, "", time.Time{}
+	_ = a.pass(lookAtDisk, lookAtDisk)
+	if a.d.next != time.Second/2 {
+		t.Errorf("where a second is slow the next look is in %v", a.d.next)
+	}
 	b := newAiling(t)
 	_ = b.pass(pulse.Calm, pulse.Calm)
 	_ = b.pass(pulse.Calm+300*time.Millisecond, pulse.Calm+300*time.Millisecond)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"connectrpc.com/connect"
@@ -21,6 +22,7 @@ type steering struct {
 	// shards is when coordinators were last asked to hand a shard over.
 	shards time.Time
 	next   time.Time // no plan before, if nothing changes
+	sick   map[record.NodeID]string
 	// settled is what was planned for last, if there was nothing to do, and there will not be
 	// unless it changes; else nil.
 	settled *meta.Image
@@ -103,7 +105,7 @@ func (n *Node) spreadCoordinators(ctx context.Context, s *steering, v master.Vie
 	}
 }
 
-// look notes who is heard of since when, and reports whether that has changed.
+// look notes who is heard of since when, and who is sick, and reports whether that has changed.
 func (s *steering) look(n *Node) (changed bool) {
 	now := time.Now()
 	for id := range n.meta.Image().Nodes {
@@ -112,6 +114,9 @@ func (s *steering) look(n *Node) (changed bool) {
 			s.seen[id] = master.Seen{Alive: alive, Since: now}
 			changed = true
 		}
+	}
+	if sick := n.health.all(); !maps.Equal(sick, s.sick) {
+		s.sick, changed = sick, true
 	}
 	for tp, at := range s.tried {
 		if now.Sub(at) > tryAgain {

@@ -108,19 +108,17 @@ func (w *watch) run() {
 	for {
 		select {
 		case <-ticker.C:
-			w.wait = w.period
-			if w.t.alone() {
-				w.wait = max(w.wait, pulse.Calm)
-			}
-			ticker.Next(w.wait)
 		case <-w.wake:
-			w.wait = w.period
-			ticker.Next(w.wait)
 		case <-w.t.ctx.Done():
 			return
 		}
 		w.look(w.t.now())
 		w.last = w.t.now() // what the callbacks took is no pause
+		w.wait = w.period
+		if w.t.alone() {
+			w.wait = max(w.wait, pulse.Calm)
+		}
+		ticker.Next(w.wait)
 	}
 }
 

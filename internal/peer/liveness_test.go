@@ -3,7 +3,10 @@ package peer
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/tube-mq/tube/internal/pulse"
 )
 
 // A watch that looks late was not running: what the peers sent meanwhile is
@@ -76,5 +79,22 @@ func TestAHandshakeAloneIsNotASignOfLife(t *testing.T) {
 			t.Error("up without a frame")
 		}
 		_ = conn.Close()
+	})
+}
+
+// A node that is alone looks seldom; that somebody asks it to look at once does not make
+// its rest a pause, at whatever moment of it.
+func TestARestIsNoPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := startNode(t, newNetwork(), 1, func(c *Config) { c.DeadAfter = time.Second })
+		defer a.stop(t)
+		for i := range 10 {
+			time.Sleep(3*pulse.Calm + time.Duration(i)*100*time.Millisecond)
+			a.SetPeers(nil)
+			synctest.Wait()
+		}
+		if got := a.said(); len(got) > 0 {
+			t.Errorf("heard %q", got)
+		}
 	})
 }

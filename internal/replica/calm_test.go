@@ -16,7 +16,9 @@ func TestAHostThatIsAloneRests(t *testing.T) {
 		c.mu.Lock()
 		h := c.hosts[1]
 		c.mu.Unlock()
-		rests := func() bool { return h.lateAt.Load() > h.inTicks(calmSteps) }
+		rests := func() bool {
+			return h.lateAt.Load() > int64(time.Since(h.started)+calmSteps*h.cfg.TickInterval)
+		}
 		c.eventually("the host rests", rests)
 		shared := c.found(8, 1, 2, 3)
 		synctest.Wait()
@@ -32,7 +34,7 @@ func TestAHostThatIsAloneRests(t *testing.T) {
 		c.write(shared, 10)
 		c.agree(shared, 10)
 		c.eventually("all replicas are quiet", func() bool { return c.quiet(shared, 1) && c.quiet(shared, 2) && c.quiet(shared, 3) })
-		if steps := h.tick(); steps != quietSteps {
+		if steps := h.tick(time.Since(h.started)); steps != quietSteps {
 			t.Errorf("a host with a quiet group of several comes round every %d ticks, want %d", steps, quietSteps)
 		}
 	})
@@ -48,6 +50,24 @@ func TestTheEndOfARestHidesNoPause(t *testing.T) {
 		h.endCalm()
 		if !h.late() {
 			t.Error("the pause is forgotten")
+		}
+	})
+}
+
+// A pause that comes while the clocks are moved is one, too.
+func TestAPauseWithinATickCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1, 2, 3)
+		c.write(tm, 10)
+		c.mu.Lock()
+		h := c.hosts[1]
+		c.mu.Unlock()
+		began := time.Since(h.started)
+		time.Sleep(2 * doubtAfter * h.cfg.TickInterval)
+		h.tick(began)
+		if !h.late() {
+			t.Error("the pause is not seen")
 		}
 	})
 }

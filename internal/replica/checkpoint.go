@@ -142,7 +142,7 @@ func (h *Host) Checkpoint() error {
 // of which every group has been told.
 func (h *Host) checkpointFrom(began wal.Position, written uint64) error {
 	c := &h.checkpoint
-	c.entries.Store(0)
+	entries := c.entries.Swap(0)
 	groups, unclaimed := h.everyGroup()
 	fresh := saveGroups(groups)
 	if err := h.writeSections(fresh, unclaimed); err != nil {
@@ -151,6 +151,7 @@ func (h *Host) checkpointFrom(began wal.Position, written uint64) error {
 				s.g.Do(func() { s.g.dirty = true })
 			}
 		}
+		c.entries.Add(entries) // it is to be tried again
 		return err
 	}
 	c.fromBytes.Store(written)

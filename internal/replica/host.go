@@ -531,17 +531,20 @@ func (h *Host) tickLoop(ctx context.Context) {
 			looked += lookStep
 			h.lookAgain(looked)
 		}
-		if h.late() {
+		now := time.Since(h.started)
+		if h.lateAs(now) {
 			h.doubt()
 		}
-		steps := h.tick()
+		steps := h.tick(now)
 		n += steps
 		tick.Next(time.Duration(steps) * h.cfg.TickInterval)
 	}
 }
 
-// tick moves the clocks that run, and says how many ticks later to come round again.
-func (h *Host) tick() (steps int) {
+// tick moves the clocks that run, and says how many ticks later to come round again. now is
+// from before it was looked whether the process is late: a pause after that counts as
+// one, wherever it comes.
+func (h *Host) tick(now time.Duration) (steps int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for g := range h.ticking {
@@ -554,7 +557,7 @@ func (h *Host) tick() (steps int) {
 			steps = calmSteps
 		}
 	}
-	h.ticked(steps)
+	h.ticked(now, steps)
 	return steps
 }
 

@@ -256,35 +256,34 @@ func (g *Group) standTurn() int {
 const doubtAfter = electionTicks / 2
 
 // late reports whether this process has not run for so long that others may lead.
-func (h *Host) late() bool {
+func (h *Host) late() bool { return h.lateAs(time.Since(h.started)) }
+
+// lateAs is late at a moment since started.
+func (h *Host) lateAs(now time.Duration) bool {
 	at := h.lateAt.Load()
-	return at != 0 && time.Since(h.started) > time.Duration(at)
+	return at != 0 && now > time.Duration(at)
 }
 
-// ticked notes that the clock has moved, and moves again in so many ticks.
-func (h *Host) ticked(steps int) {
+// ticked notes that the clock has moved, at a moment since started, and moves again so many
+// ticks later.
+func (h *Host) ticked(now time.Duration, steps int) {
 	missed := doubtAfter
 	if steps > quietSteps {
 		missed += steps
 	}
-	h.lateAt.Store(h.inTicks(missed))
+	h.lateAt.Store(int64(now) + int64(missed)*int64(h.cfg.TickInterval))
 }
 
 // endCalm has the clock move a tick from now, if it was to rest for longer. What has been
 // late stays late.
 func (h *Host) endCalm() {
-	if soon := h.inTicks(doubtAfter); h.lateAt.Load() > soon {
+	if soon := int64(time.Since(h.started) + doubtAfter*h.cfg.TickInterval); h.lateAt.Load() > soon {
 		h.lateAt.Store(soon)
 	}
 	select {
 	case h.clockRuns <- struct{}{}:
 	default:
 	}
-}
-
-// inTicks is a moment so many ticks from now, in nanoseconds since started.
-func (h *Host) inTicks(n int) int64 {
-	return int64(time.Since(h.started) + time.Duration(n)*h.cfg.TickInterval)
 }
 
 // alone reports whether nobody else takes part in any of the groups. h.mu is held.

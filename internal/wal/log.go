@@ -294,7 +294,9 @@ func (l *Log) roll(size int64) error {
 }
 
 // nextFileBytes is the size of the file after the current one, if it has to be made.
-func (l *Log) nextFileBytes() int64 { return min(l.cfg.FileBytes, 2*l.fileBytes) }
+func (l *Log) nextFileBytes() int64 {
+	return min(l.cfg.FileBytes, max(l.cfg.FirstFileBytes, 2*l.fileBytes))
+}
 
 // smallestFile is what the log goes on in at least.
 const smallestFile = 64 << 10
@@ -312,7 +314,8 @@ func (l *Log) beginWith(wanted, least int64) error {
 	return err
 }
 
-// begin opens the next file: the largest spare that has least bytes, or a new one.
+// begin opens the next file: the smallest spare of at least that size, else the largest
+// that is no smaller than the file before, else a new one.
 func (l *Log) begin(sizeBytes, least int64) error {
 	l.mu.Lock()
 	seq := uint64(1)
@@ -320,7 +323,7 @@ func (l *Log) begin(sizeBytes, least int64) error {
 		seq = l.files[n-1].seq + 1
 	}
 	seq = max(seq, l.next.File+1)
-	use := l.takeSpareLocked(least)
+	use := l.takeSpareLocked(sizeBytes, max(least, l.fileBytes))
 	l.mu.Unlock()
 	name := path.Join(l.cfg.Dir, fileName(seq))
 	if use != nil {
@@ -356,11 +359,14 @@ func (l *Log) begin(sizeBytes, least int64) error {
 	return nil
 }
 
-// takeSpareLocked takes the largest spare, if it has least bytes; nil if none has.
-func (l *Log) takeSpareLocked(least int64) *spare {
+// takeSpareLocked takes the smallest spare that has wanted bytes, else the largest if it
+// has least; nil if none has.
+func (l *Log) takeSpareLocked(wanted, least int64) *spare {
 	best := -1
 	for i, s := range l.spares {
-		if s.sizeBytes >= least && (best < 0 || s.sizeBytes > l.spares[best].sizeBytes) {
+		switch {
+		case s.sizeBytes < least && s.sizeBytes < wanted:
+		case best < 0, s.sizeBytes >= wanted && l.spares[best].sizeBytes > s.sizeBytes, l.spares[best].sizeBytes < min(wanted, s.sizeBytes):
 			best = i
 		}
 	}
@@ -399,21 +405,24 @@ const firstZeroes = 100 * time.Millisecond
 
 func zeroAtOnce(f vfs.File, sizeBytes int64) error {
 	zeroes := vfs.AlignedBytes(int(min(sizeBytes, 1<<20)))
-	for at, began := int64(0), time.Now(); at < sizeBytes && time.Since(began) < firstZeroes; at += int64(len(zeroes)) {
+	for at, began := int64(0), time.Now(); at < sizeBytes; at += int64(len(zeroes)) {
 		if _, err := f.WriteAt(zeroes[:min(int64(len(zeroes)), sizeBytes-at)], at); err != nil {
 			return err
+		}
+		if time.Since(began) > firstZeroes {
+			break
 		}
 	}
 	return nil
 }
 
-// prepare makes a zeroed spare in the background if there is none: a block
+// prepare makes a zeroed spare in the background if there is none that will be used: a block
 // written over zeroes needs no metadata to be written with it. It will be needed when
 // the log has grown by so many bytes.
 func (l *Log) prepare(sizeBytes, within int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.making || len(l.spares) > 0 {
+	if l.closed || l.making || slices.ContainsFunc(l.spares, func(s spare) bool { return s.sizeBytes >= min(sizeBytes, l.fileBytes) }) {
 		return
 	}
 	l.making = true
@@ -475,7 +484,7 @@ const (
 // zero fills a file so fast that it is ready when the log has grown by two thirds of
 // within, and disturbs little if the log is slow.
 func (l *Log) zero(f vfs.File, sizeBytes, within int64) error {
-	pace := 1.5 * float64(sizeBytes) / float64(max(within, 1)) // for each byte of the log
+	pace := 1.5 * float64(sizeBytes) / float64(max(within, sizeBytes/8)) // for each byte of the log
 	zeroes := vfs.AlignedBytes(zeroPiece)
 	began, written := time.Now(), l.Written()
 	pause := time.NewTimer(0)

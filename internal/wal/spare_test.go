@@ -74,8 +74,8 @@ func TestASpareIsThereWhenItIsNeeded(t *testing.T) {
 	})
 }
 
-// Files become larger until they have their size, and the largest spare that a block
-// fits into is used, also when it is smaller than a new file would be.
+// Files become larger until they have their size; which spare is used, if any, does not make
+// them smaller again.
 func TestFilesGrowToTheirSize(t *testing.T) {
 	cfg := testConfig(newMem(t))
 	cfg.FirstFileBytes, cfg.FileBytes = 16<<10, 128<<10
@@ -95,28 +95,34 @@ func TestFilesGrowToTheirSize(t *testing.T) {
 	if !slices.Equal(sizes, want) {
 		t.Errorf("files of %v bytes, want %v", sizes, want)
 	}
-	log.spares = nil
-	for _, kib := range []int64{32, 96, 64} {
-		s, err := log.makeSpare(kib<<10, 1)
-		if err != nil {
-			t.Fatal(err)
+	for _, pick := range []struct {
+		name          string
+		current, want int64   // KiB
+		spares        []int64 // KiB
+	}{
+		{"the smallest that is large enough", 48, 96, []int64{128, 32, 96, 64}},
+		{"none is: the largest, as it is no smaller than the file before", 60, 72, []int64{32, 72, 64}},
+		{"none that is smaller than the file before", 96, 128, []int64{32, 64}},
+		{"none that the block does not fit into", 24, 48, []int64{32, 36}},
+	} {
+		log.fileBytes, log.spares = pick.current<<10, nil
+		for _, kib := range pick.spares {
+			s, err := log.makeSpare(kib<<10, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			named := spare{spareName(uint64(kib)), s.sizeBytes}
+			if err := cfg.FS.Rename(path.Join(cfg.Dir, s.name), path.Join(cfg.Dir, named.name)); err != nil {
+				t.Fatal(err)
+			}
+			log.spares = append(log.spares, named)
 		}
-		named := spare{spareName(uint64(kib)), s.sizeBytes}
-		if err := cfg.FS.Rename(path.Join(cfg.Dir, s.name), path.Join(cfg.Dir, named.name)); err != nil {
-			t.Fatal(err)
-		}
-		log.spares = append(log.spares, named)
-	}
-	for _, want := range []int64{96 << 10, 64 << 10} {
 		if err := log.roll(40 << 10); err != nil {
 			t.Fatal(err)
 		}
-		if log.fileBytes != want {
-			t.Errorf("the log goes on in a file of %d bytes, want %d", log.fileBytes, want)
+		if log.fileBytes != pick.want<<10 {
+			t.Errorf("%s: the log goes on in a file of %d bytes, want %d", pick.name, log.fileBytes, pick.want<<10)
 		}
-	}
-	if err := log.roll(40 << 10); err != nil || log.fileBytes < 128<<10 {
-		t.Errorf("a spare that the block does not fit into is used: file of %d bytes (%v)", log.fileBytes, err)
 	}
 }
 
