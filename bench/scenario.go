@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/tube-mq/tube/internal/record"
 )
 
 // scenario is a row of the table of speeds.
@@ -249,20 +248,20 @@ func toPageCache(dir string) (found batches, err error) {
 // read goes over a segment to its end.
 func (b *batches) read(segment *bufio.Reader) error {
 	for {
-		head, err := segment.Peek(record.HeaderBytes)
+		head, err := segment.Peek(batchHeaderBytes)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		h, err := record.ParseHeader(head)
-		if err != nil { // the end, or what is not written yet
+		if len(head) < batchHeaderBytes || head[16] != 2 { // the end, or what is not written yet
 			_, err = io.Copy(io.Discard, segment)
 			return err
 		}
-		if _, err := segment.Discard(h.SizeBytes()); err != nil {
+		size := int(binary.BigEndian.Uint32(head[8:])) + 12
+		if _, err := segment.Discard(size); err != nil {
 			return err
 		}
 		b.count++
-		b.bytes += int64(h.SizeBytes())
+		b.bytes += int64(size)
 	}
 }
 
