@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tube-mq/tube/internal/record"
 )
 
 // A host looks up seldom while nobody else takes part in any of its groups. One that does
@@ -37,6 +39,35 @@ func TestAHostThatIsAloneRests(t *testing.T) {
 		if steps := h.tick(time.Since(h.started)); steps != quietSteps {
 			t.Errorf("a host with a quiet group of several comes round every %d ticks, want %d", steps, quietSteps)
 		}
+	})
+}
+
+// A host's only group gets other members: it looks as often as theirs do from then on, and
+// takes its rest for no pause.
+func TestAHostThatIsNotAloneAnyMoreRestsNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 3, nil)
+		tm := c.found(7, 1)
+		c.write(tm, 10)
+		c.mu.Lock()
+		h := c.hosts[1]
+		c.mu.Unlock()
+		c.eventually("the host rests", func() bool { return h.lateAt.Load() > int64(time.Since(h.started)+calmSteps*h.cfg.TickInterval) })
+		c.mu.Lock()
+		tm.peers = map[record.ReplicaID]record.NodeID{1: 1, 102: 2, 103: 3}
+		tm.groups[1].SetPeers(tm.peers)
+		c.mu.Unlock()
+		c.join(7, tm, 2)
+		c.join(7, tm, 3)
+		c.drive(tm, []record.ReplicaID{1, 102, 103})
+		if within := time.Duration(h.lateAt.Load()) - time.Since(h.started); within > doubtAfter*h.cfg.TickInterval {
+			t.Errorf("a pause is noticed after %v only", within)
+		}
+		if n := h.pauses.Load(); n > 0 {
+			t.Errorf("%d pauses", n)
+		}
+		c.write(tm, 10)
+		c.agree(tm, 20)
 	})
 }
 
