@@ -1,10 +1,7 @@
 package bench
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -177,6 +174,12 @@ func consumeAgainstNull(recordBytes int, least float64) func(context.Context, *e
 	return func(ctx context.Context, e *env, o *Outcome) error {
 		const partitions, topic = 4, "bench"
 		records := max(e.fillBytes/int64(recordBytes)/partitions, 1) * partitions
+		null, err := e.self.startNull(ctx, NullConfig{
+			Partitions: partitions, RecordBytes: recordBytes, BatchBytes: 1_000_000, EndOffset: records / partitions})
+		if err != nil {
+			return err
+		}
+		defer null.kill()
 		dir, err := e.newDir()
 		if err != nil {
 			return err
@@ -193,18 +196,9 @@ func consumeAgainstNull(recordBytes int, least float64) func(context.Context, *e
 		if err := e.fill(ctx, o, node, topic, recordBytes, records); err != nil {
 			return err
 		}
-		stored, err := toPageCache(dir)
-		if err != nil {
+		if err := toPageCache(dir); err != nil {
 			return err
 		}
-		// What a client makes of an answer depends on the batches: the null broker's are as
-		// large as those that the producer made.
-		null, err := e.self.startNull(ctx, NullConfig{
-			Partitions: partitions, RecordBytes: recordBytes, BatchBytes: stored.meanBytes(), EndOffset: records / partitions})
-		if err != nil {
-			return err
-		}
-		defer null.kill()
 		settle()
 		consume := func(s *server) func(int) (*Result, error) {
 			return func(i int) (*Result, error) {
@@ -218,20 +212,13 @@ func consumeAgainstNull(recordBytes int, least float64) func(context.Context, *e
 			return err
 		}
 		o.ratios("null", as, "tube", bs, least)
-		o.add("batches, on average", float64(stored.meanBytes())/1000, "kB")
 		return nil
 	}
 }
 
-// batches is how many there are, and how large they are together.
-type batches struct{ count, bytes int64 }
-
-func (b batches) meanBytes() int { return int(b.bytes / max(b.count, 1)) }
-
-// toPageCache reads all segments below dir, which were written past the page cache, and
-// counts the batches in them.
-func toPageCache(dir string) (found batches, err error) {
-	err = filepath.WalkDir(filepath.Join(dir, "data"), func(path string, d fs.DirEntry, err error) error {
+// toPageCache reads all segments below dir, which were written past the page cache.
+func toPageCache(dir string) error {
+	return filepath.WalkDir(filepath.Join(dir, "data"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".log" {
 			return err
 		}
@@ -240,29 +227,9 @@ func toPageCache(dir string) (found batches, err error) {
 			return err
 		}
 		defer f.Close()
-		return found.read(bufio.NewReaderSize(f, mib))
+		_, err = io.Copy(io.Discard, f)
+		return err
 	})
-	return found, err
-}
-
-// read goes over a segment to its end.
-func (b *batches) read(segment *bufio.Reader) error {
-	for {
-		head, err := segment.Peek(batchHeaderBytes)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		if len(head) < batchHeaderBytes || head[16] != 2 { // the end, or what is not written yet
-			_, err = io.Copy(io.Discard, segment)
-			return err
-		}
-		size := int(binary.BigEndian.Uint32(head[8:])) + 12
-		if _, err := segment.Discard(size); err != nil {
-			return err
-		}
-		b.count++
-		b.bytes += int64(size)
-	}
 }
 
 // fill puts so many records into a topic, in batches as large as they get, the
