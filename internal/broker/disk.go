@@ -53,10 +53,10 @@ func (b *Broker) watchDisk(ctx context.Context) {
 	b.lookAtDisk()
 	room := b.room.Load()
 	pulse.Vary(ctx, diskWatchInterval, func() time.Duration {
-		rests := b.room.Load() == room && b.refusal() == nil
+		nothing := b.room.Load() == room // was produced
 		b.lookAtDisk()
 		room = b.room.Load()
-		if rests {
+		if nothing && b.refusal() == nil {
 			return restingDiskInterval
 		}
 		return diskWatchInterval

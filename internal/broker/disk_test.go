@@ -2,7 +2,9 @@ package broker
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tube-mq/tube/internal/record"
@@ -54,4 +56,44 @@ func TestReserveHoldsAgainstAFastProducer(t *testing.T) {
 			t.Fatal("producing does not go on although there is room")
 		}
 	}
+}
+
+// looking counts how often somebody asks how much is free.
+type looking struct {
+	*vfs.Mem
+	looks atomic.Int64
+}
+
+func (l *looking) FreeBytes(path string) (int64, error) {
+	l.looks.Add(1)
+	return l.Mem.FreeBytes(path)
+}
+
+// A disk that has room and takes nothing is looked at every five seconds, one that is full
+// every second: producing begins again soon.
+func TestADiskAtRestIsLookedAtSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := &looking{Mem: vfs.NewMem()}
+		r := startWith(t, fs, "/d", testTopic(nil), Config{ReserveBytes: 40 << 20})
+		defer r.stop()
+		in := func(d time.Duration) int64 {
+			before := fs.looks.Load()
+			time.Sleep(d)
+			synctest.Wait()
+			return fs.looks.Load() - before
+		}
+		in(10 * time.Second) // the start's own work
+		if n := in(30 * time.Second); n > 7 {
+			t.Errorf("at rest %d looks in 30 s", n)
+		}
+		fs.SetCapacity(1 << 20)
+		defer fs.SetCapacity(0)
+		in(6 * time.Second)
+		if r.refusal() == nil {
+			t.Fatal("a full disk is not noticed")
+		}
+		if n := in(10 * time.Second); n < 9 {
+			t.Errorf("while it is full %d looks in 10 s", n)
+		}
+	})
 }

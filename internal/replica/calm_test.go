@@ -8,6 +8,17 @@ import (
 	"github.com/tube-mq/tube/internal/record"
 )
 
+func (c *crew) host(n record.NodeID) *Host {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hosts[n]
+}
+
+// rests reports whether a host comes round as seldom as one that is alone.
+func (h *Host) rests() bool {
+	return h.lateAt.Load() > int64(time.Since(h.started)+calmSteps*h.cfg.TickInterval)
+}
+
 // A host looks up seldom while nobody else takes part in any of its groups. One that does
 // has its clock run within a tick all the same.
 func TestAHostThatIsAloneRests(t *testing.T) {
@@ -15,16 +26,11 @@ func TestAHostThatIsAloneRests(t *testing.T) {
 		c := newCrew(t, 3, nil)
 		own := c.found(7, 1)
 		c.write(own, 10)
-		c.mu.Lock()
-		h := c.hosts[1]
-		c.mu.Unlock()
-		rests := func() bool {
-			return h.lateAt.Load() > int64(time.Since(h.started)+calmSteps*h.cfg.TickInterval)
-		}
-		c.eventually("the host rests", rests)
+		h := c.host(1)
+		c.eventually("the host rests", h.rests)
 		shared := c.found(8, 1, 2, 3)
 		synctest.Wait()
-		if rests() {
+		if h.rests() {
 			t.Fatal("the host rests although a clock runs")
 		}
 		was := h.lateAt.Load()
@@ -49,10 +55,8 @@ func TestAHostThatIsNotAloneAnyMoreRestsNoLonger(t *testing.T) {
 		c := newCrew(t, 3, nil)
 		tm := c.found(7, 1)
 		c.write(tm, 10)
-		c.mu.Lock()
-		h := c.hosts[1]
-		c.mu.Unlock()
-		c.eventually("the host rests", func() bool { return h.lateAt.Load() > int64(time.Since(h.started)+calmSteps*h.cfg.TickInterval) })
+		h := c.host(1)
+		c.eventually("the host rests", h.rests)
 		c.mu.Lock()
 		tm.peers = map[record.ReplicaID]record.NodeID{1: 1, 102: 2, 103: 3}
 		tm.groups[1].SetPeers(tm.peers)
@@ -75,7 +79,7 @@ func TestAHostThatIsNotAloneAnyMoreRestsNoLonger(t *testing.T) {
 func TestTheEndOfARestHidesNoPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrew(t, 1, nil)
-		h := c.hosts[1]
+		h := c.host(1)
 		time.Sleep(time.Second)
 		h.lateAt.Store(1)
 		h.endCalm()
@@ -91,9 +95,7 @@ func TestAPauseWithinATickCounts(t *testing.T) {
 		c := newCrew(t, 3, nil)
 		tm := c.found(7, 1, 2, 3)
 		c.write(tm, 10)
-		c.mu.Lock()
-		h := c.hosts[1]
-		c.mu.Unlock()
+		h := c.host(1)
 		began := time.Since(h.started)
 		time.Sleep(2 * doubtAfter * h.cfg.TickInterval)
 		h.tick(began)
@@ -118,7 +120,7 @@ func TestACheckpointIsMadeOnceTheLogHasGrown(t *testing.T) {
 				tm := c.found(7, 1)
 				c.leader(tm)
 				synctest.Wait()
-				h := c.hosts[1]
+				h := c.host(1)
 				h.checkpoint.mu.Lock()
 				before := h.checkpoint.seq
 				h.checkpoint.mu.Unlock()
