@@ -15,7 +15,7 @@ import (
 type writing struct {
 	group   *Group
 	records []wal.Record
-	// held keeps payloads alive until the WAL has copied them, whatever becomes of
+	// held keeps payloads as they are until the WAL has written them, whatever becomes of
 	// the group meanwhile.
 	held  []*record.Buffer
 	terms []uint64 // of the entries

@@ -24,15 +24,18 @@ const maxVec = 1024
 // AlignedBytes returns n bytes whose address is a multiple of DirectAlign.
 func AlignedBytes(n int) []byte {
 	b := make([]byte, n+DirectAlign)
-	pad := 0
-	if r := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % DirectAlign); r != 0 {
-		pad = DirectAlign - r
-	}
+	pad := (DirectAlign - Misalignment(b)) % DirectAlign
 	return b[pad : pad+n : pad+n]
 }
 
+// Misalignment is how many bytes lie between the last multiple of DirectAlign and the
+// address of b.
+func Misalignment(b []byte) int {
+	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % DirectAlign)
+}
+
 // Aligned reports whether the address of b is a multiple of DirectAlign.
-func Aligned(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%DirectAlign == 0 }
+func Aligned(b []byte) bool { return Misalignment(b) == 0 }
 
 // IsFull reports whether err says that the disk, or the user's share of it, is full.
 func IsFull(err error) bool {

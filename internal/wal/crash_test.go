@@ -66,14 +66,17 @@ func (r *run) script(rounds int) {
 }
 
 func TestCrashAtEveryStepLosesNothingAcknowledged(t *testing.T) {
-	t.Run("small blocks", func(t *testing.T) { crashAtEveryStep(t, 0) })
-	t.Run("written ahead of the sync", func(t *testing.T) { crashAtEveryStep(t, 1) })
+	t.Run("small blocks", func(t *testing.T) { crashAtEveryStep(t, nil) })
+	t.Run("written ahead of the sync", func(t *testing.T) { crashAtEveryStep(t, ahead) })
+	t.Run("written from where it lies", func(t *testing.T) {
+		crashAtEveryStep(t, func(c *Config) { ahead(c); inPlace(c) })
+	})
 }
 
-func crashAtEveryStep(t *testing.T, aheadBytes int) {
+func crashAtEveryStep(t *testing.T, tune func(*Config)) {
 	mem := newMem(t)
 	m := newModel()
-	m.aheadBytes = aheadBytes
+	m.tune = tune
 	images := takeImages(mem, m, 2)
 	log, _, _, err := m.recover(mem)
 	if err != nil {

@@ -11,10 +11,14 @@ import (
 )
 
 // written makes a log of a few blocks in two files and stops it as it should.
-func written(t *testing.T) (mem *vfs.Mem, want []Record) {
+func written(t *testing.T, tune ...func(*Config)) (mem *vfs.Mem, want []Record) {
 	t.Helper()
 	mem = newMem(t)
-	log, _, err := Open(testConfig(mem), func(Record) error { return nil })
+	cfg := testConfig(mem)
+	for _, f := range tune {
+		f(&cfg)
+	}
+	log, _, err := Open(cfg, func(Record) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +108,12 @@ func kindName(k Kind) string {
 // data or the padding, costs at most the record that it hits; its group is
 // named; nothing is handed out that is not as it was written.
 func TestFlippedBitIsNamedAndNeverServed(t *testing.T) {
-	mem, want := written(t)
+	t.Run("copied", func(t *testing.T) { flipBits(t) })
+	t.Run("written from where it lies", func(t *testing.T) { flipBits(t, inPlace) })
+}
+
+func flipBits(t *testing.T, tune ...func(*Config)) {
+	mem, want := written(t, tune...)
 	got, rec, err := replayed(mem.CrashCopy(0, vfs.CrashKeep))
 	if err != nil || len(rec.Damage) > 0 || len(got) != len(want) {
 		t.Fatalf("undamaged: %d of %d records, %v, %v", len(got), len(want), rec.Damage, err)

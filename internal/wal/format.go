@@ -58,7 +58,7 @@ func (p Position) String() string { return fmt.Sprintf("%016x+%d", p.File, p.Off
 
 const (
 	blockMagic       = 0x4b4c4254 // "TBLK"
-	formatVersion    = 1
+	formatVersion    = 2          // 1 had no gaps
 	blockHeaderBytes = 64
 	recordBytes      = 48
 	alignBytes       = vfs.DirectAlign
@@ -90,10 +90,17 @@ func putBlock(b []byte, h block) {
 	le.PutUint64(b[32:], uint64(h.mark.Offset))
 	le.PutUint32(b[40:], uint32(h.length))
 	le.PutUint32(b[44:], uint32(h.records))
-	le.PutUint32(b[48:], crc32.Checksum(b[:48], record.Castagnoli))
+	sealHeader(b)
+}
+
+func sealHeader(b []byte) {
+	binary.LittleEndian.PutUint32(b[48:], crc32.Checksum(b[:48], record.Castagnoli))
 }
 
 var errNoBlock = errors.New("no block")
+
+// ErrVersion: the log was written by a later version of the program. Nothing is changed.
+var ErrVersion = errors.New("written by a later version of this program")
 
 // parseBlock decodes the header that should stand at a position.
 func parseBlock(b []byte, at Position) (block, error) {
@@ -107,8 +114,8 @@ func parseBlock(b []byte, at Position) (block, error) {
 	if got, want := crc32.Checksum(b[:48], record.Castagnoli), le.Uint32(b[48:]); got != want {
 		return block{}, fmt.Errorf("%w: header CRC %08x, says %08x", errNoBlock, got, want)
 	}
-	if b[4] != formatVersion {
-		return block{}, fmt.Errorf("block of version %d, this program knows %d", b[4], formatVersion)
+	if b[4] < 1 || b[4] > formatVersion {
+		return block{}, fmt.Errorf("%w: block of format %d, this one knows 1 to %d", ErrVersion, b[4], formatVersion)
 	}
 	h := block{
 		at:      Position{le.Uint64(b[8:]), int64(le.Uint64(b[16:]))},
@@ -125,27 +132,37 @@ func parseBlock(b []byte, at Position) (block, error) {
 	return h, nil
 }
 
-func paddedBytes(dataBytes int) int { return recordBytes + (dataBytes+7)&^7 }
+// paddedBytes is what a record takes that has a gap of so many bytes before its data.
+func paddedBytes(gapBytes, dataBytes int) int { return recordBytes + (gapBytes+dataBytes+7)&^7 }
 
-// putRecord writes a record at b[0:], which has room for paddedBytes.
-func putRecord(b []byte, r *Record, at Position) int {
+// putHeader writes a record's header at b[0:], and the gap behind it, which together
+// have recordBytes + gapBytes.
+func putHeader(b []byte, r *Record, gapBytes int, at Position) {
 	le := binary.LittleEndian
-	n := paddedBytes(len(r.Data))
+	b = b[:recordBytes+gapBytes]
 	le.PutUint32(b[0:], uint32(len(r.Data)))
-	b[8], b[9], b[10], b[11] = byte(r.Kind), r.EntryType, 0, 0
+	b[8], b[9] = byte(r.Kind), r.EntryType
+	le.PutUint16(b[10:], uint16(gapBytes))
 	le.PutUint64(b[16:], uint64(r.Group))
 	le.PutUint32(b[12:], crc32.Checksum(b[16:24], record.Castagnoli)) // GroupCheck, without an allocation
 	le.PutUint64(b[24:], uint64(r.Index))
 	le.PutUint64(b[32:], uint64(r.Term))
 	le.PutUint64(b[40:], r.Vote)
-	copy(b[recordBytes:], r.Data)
-	clear(b[recordBytes+len(r.Data) : n])
+	clear(b[recordBytes:])
 	if len(r.Data)-r.SumFrom >= combineBytes && r.SumFrom > 0 {
-		head := recordCRC(b[:recordBytes+r.SumFrom], at)
+		head := recordCRC(b, r.Data[:r.SumFrom], at)
 		le.PutUint32(b[4:], record.CombineCRC(head, r.Sum, len(r.Data)-r.SumFrom))
 	} else {
-		le.PutUint32(b[4:], recordCRC(b[:recordBytes+len(r.Data)], at))
+		le.PutUint32(b[4:], recordCRC(b, r.Data, at))
 	}
+}
+
+// putRecord writes a record without a gap at b[0:], which has room for paddedBytes.
+func putRecord(b []byte, r *Record, at Position) int {
+	putHeader(b, r, 0, at)
+	n := paddedBytes(0, len(r.Data))
+	copy(b[recordBytes:], r.Data)
+	clear(b[recordBytes+len(r.Data) : n])
 	return n
 }
 
@@ -161,23 +178,33 @@ func GroupCheck(g record.Group) uint32 {
 	return crc32.Checksum(b[:], record.Castagnoli)
 }
 
-// recordCRC covers the record, but for the group's check, and the place it is
-// meant for, so that a stale or misdirected copy does not pass.
-func recordCRC(b []byte, at Position) uint32 {
+// recordCRC covers a record's header and gap, but for the group's check, its data, and
+// the place it is meant for, so that a stale or misdirected copy does not pass.
+func recordCRC(head, data []byte, at Position) uint32 {
 	place := places.Get().(*[20]byte)
 	le := binary.LittleEndian
 	le.PutUint64(place[:], at.File)
 	le.PutUint64(place[8:], uint64(at.Offset))
-	copy(place[16:], b[:4])
+	copy(place[16:], head[:4])
 	c := crc32.Checksum(place[:], record.Castagnoli)
 	places.Put(place)
-	c = crc32.Update(c, record.Castagnoli, b[8:12])
-	return crc32.Update(c, record.Castagnoli, b[16:])
+	c = crc32.Update(c, record.Castagnoli, head[8:12])
+	c = crc32.Update(c, record.Castagnoli, head[16:])
+	return crc32.Update(c, record.Castagnoli, data)
 }
 
 // places is room for what is summed beside a record: on the stack it would not
 // stay, as the compiler cannot see into the sum's assembly.
 var places = sync.Pool{New: func() any { return new([20]byte) }}
+
+// extent is how long a record's gap and data are, as its header says.
+func extent(head []byte) (gapBytes, dataBytes int, err error) {
+	gapBytes, dataBytes = int(binary.LittleEndian.Uint16(head[10:])), int(binary.LittleEndian.Uint32(head))
+	if dataBytes > MaxRecordBytes || gapBytes >= alignBytes {
+		return 0, 0, fmt.Errorf("record of %d bytes behind a gap of %d", dataBytes, gapBytes)
+	}
+	return gapBytes, dataBytes, nil
+}
 
 // parseRecord decodes the record at b[0:] and says how far it is to the next.
 func parseRecord(b []byte, at Position) (r Record, size int, err error) {
@@ -185,18 +212,22 @@ func parseRecord(b []byte, at Position) (r Record, size int, err error) {
 	if len(b) < recordBytes {
 		return r, 0, fmt.Errorf("%d bytes left, a record has at least %d", len(b), recordBytes)
 	}
-	n := int(le.Uint32(b))
-	if n > MaxRecordBytes || recordBytes+n > len(b) {
+	gap, n, err := extent(b)
+	if err != nil {
+		return r, 0, err
+	}
+	from := recordBytes + gap
+	if from+n > len(b) {
 		return r, 0, fmt.Errorf("record of %d bytes in a block with %d left", n, len(b))
 	}
-	if got, want := recordCRC(b[:recordBytes+n], at), le.Uint32(b[4:]); got != want {
+	if got, want := recordCRC(b[:from], b[from:from+n], at), le.Uint32(b[4:]); got != want {
 		return r, 0, fmt.Errorf("record CRC %08x, says %08x", got, want)
 	}
 	r = Record{
 		Kind: Kind(b[8]), EntryType: b[9], Group: record.Group(le.Uint64(b[16:])), Index: record.Index(le.Uint64(b[24:])),
-		Term: record.Term(le.Uint64(b[32:])), Vote: le.Uint64(b[40:]), Position: at, Data: b[recordBytes : recordBytes+n],
+		Term: record.Term(le.Uint64(b[32:])), Vote: le.Uint64(b[40:]), Position: at, Data: b[from : from+n],
 	}
-	return r, min(paddedBytes(n), len(b)), nil
+	return r, min(paddedBytes(gap, n), len(b)), nil
 }
 
 // damagedGroup tells whose a damaged record is: the group if its id and check

@@ -9,7 +9,7 @@ func TestNothingPassesInAnotherPlace(t *testing.T) {
 	b := make([]byte, alignBytes)
 	r := entry(1, 1, 100)[0]
 	putRecord(b[blockHeaderBytes:], &r, Position{7, 4096 + blockHeaderBytes})
-	putBlock(b, block{at: at, records: 1, length: blockHeaderBytes + paddedBytes(100)})
+	putBlock(b, block{at: at, records: 1, length: blockHeaderBytes + paddedBytes(0, 100)})
 	for _, p := range []Position{{8, 4096}, {6, 4096}, {7, 0}, {7, 8192}} {
 		if _, err := parseBlock(b, p); err == nil {
 			t.Errorf("a block for %v passes at %v", at, p)
@@ -31,7 +31,7 @@ func TestNothingPassesInAnotherPlace(t *testing.T) {
 func TestRecordsLostBehindADamagedHeaderAreNamed(t *testing.T) {
 	file := sealed(func(b []byte) {
 		b[0] ^= 1
-		clear(b[blockHeaderBytes+paddedBytes(len("payload")) : alignBytes])
+		clear(b[blockHeaderBytes+paddedBytes(0, len("payload")) : alignBytes])
 	})
 	var damage []*CorruptionError
 	records := 0

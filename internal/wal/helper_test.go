@@ -35,6 +35,11 @@ func payload(g record.Group, i record.Index, life int) []byte {
 	return b
 }
 
+// ahead has every block written while others are being synced, inPlace most data from
+// where it lies.
+func ahead(c *Config)   { c.AheadBytes = 1 }
+func inPlace(c *Config) { c.InPlaceBytes = 600 }
+
 // model is what was written and what was answered.
 type model struct {
 	mu sync.Mutex
@@ -43,8 +48,8 @@ type model struct {
 	written   map[record.Group][][][]byte
 	acked     map[record.Group]record.Index // durable up to here
 	forgotten map[record.Group]record.Index // may be gone up to here
-	// aheadBytes is the log's Config.AheadBytes.
-	aheadBytes int
+	// tune changes the log's Config; it may be nil.
+	tune func(*Config)
 }
 
 func newModel() *model {
@@ -70,7 +75,7 @@ func (m *model) clone() *model {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := newModel()
-	c.aheadBytes = m.aheadBytes
+	c.tune = m.tune
 	for g, w := range m.written {
 		for _, alternatives := range w {
 			c.written[g] = append(c.written[g], append([][]byte(nil), alternatives...))
@@ -91,7 +96,9 @@ type found struct {
 func (m *model) recover(fsys vfs.FS) (*Log, Recovery, found, error) {
 	f := found{map[record.Group]record.Index{}, map[record.Group]map[record.Index]Position{}}
 	cfg := testConfig(fsys)
-	cfg.AheadBytes = m.aheadBytes
+	if m.tune != nil {
+		m.tune(&cfg)
+	}
 	log, rec, err := Open(cfg, func(r Record) error {
 		if r.Kind != KindEntry {
 			return nil

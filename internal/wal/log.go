@@ -30,7 +30,10 @@ type Config struct {
 	// AheadBytes is how much a block must have to be written while others are being
 	// synced: 256 KiB.
 	AheadBytes int
-	Logger     *slog.Logger
+	// InPlaceBytes is how large a record's data must be to be written from where it lies
+	// rather than copied: 64 KiB. It costs up to 4 KiB of the file.
+	InPlaceBytes int
+	Logger       *slog.Logger
 	// OnFail is told once when a write or fsync failed.
 	OnFail func(error)
 }
@@ -50,6 +53,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.AheadBytes == 0 {
 		c.AheadBytes = 256 << 10
+	}
+	if c.InPlaceBytes == 0 {
+		c.InPlaceBytes = 64 << 10
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -165,15 +171,6 @@ func (l *Log) failure() error {
 	return nil
 }
 
-// encoded is a block in memory: assembled, not written.
-type encoded struct {
-	buf     []byte // aligned, reused
-	at      Position
-	length  int // of header and records
-	size    int64
-	records int
-}
-
 // append writes one block with the records of all batches; positions are filled
 // in. It is not durable before sync.
 func (l *Log) append(batches []Batch, positions [][]Position) error {
@@ -189,34 +186,14 @@ func (l *Log) encode(e *encoded, batches []Batch, positions [][]Position, roll f
 	if err := l.failure(); err != nil {
 		return err
 	}
-	need := int64(blockHeaderBytes)
-	e.records = 0
-	for _, b := range batches {
-		for i := range b.Records {
-			need += int64(paddedBytes(len(b.Records[i].Data)))
-		}
-		e.records += len(b.Records)
-	}
-	e.size = roundUp(need)
+	e.layOut(batches, l.cfg.InPlaceBytes)
 	if l.next.Offset+e.size > l.fileBytes {
 		if err := roll(e.size); err != nil {
 			return err
 		}
 	}
-	if int64(len(e.buf)) < e.size || cap(e.buf) > 32<<20 && e.size < 32<<20 {
-		e.buf = vfs.AlignedBytes(int(roundUp(max(e.size, 1<<20))))
-	}
 	e.at = l.next
-	off := blockHeaderBytes
-	for bi, b := range batches {
-		for i := range b.Records {
-			pos := Position{e.at.File, e.at.Offset + int64(off)}
-			positions[bi][i] = pos
-			off += putRecord(e.buf[off:], &b.Records[i], pos)
-		}
-	}
-	clear(e.buf[off:e.size])
-	e.length = off
+	e.fill(batches, positions)
 	l.next.Offset += e.size
 	return nil
 }
@@ -232,7 +209,7 @@ func (l *Log) write(e *encoded) error {
 	mark := l.synced
 	l.marks.Unlock()
 	putBlock(e.buf, block{at: e.at, mark: mark, records: e.records, length: e.length})
-	if _, err := l.file.WriteAt(e.buf[:e.size], e.at.Offset); err != nil {
+	if err := e.writeTo(l.file); err != nil {
 		return l.fail(err)
 	}
 	l.written.Add(uint64(e.size))
@@ -587,13 +564,13 @@ func (l *Log) ReadEntry(at Position) ([]byte, error) {
 	if _, err := f.ReadAt(head[:], at.Offset); err != nil {
 		return nil, fmt.Errorf("wal: read %v: %w", at, err)
 	}
-	n := int(uint32(head[0]) | uint32(head[1])<<8 | uint32(head[2])<<16 | uint32(head[3])<<24)
-	if n > MaxRecordBytes {
-		return nil, &CorruptionError{File: fileName(at.File), Offset: at.Offset, Cause: fmt.Errorf("record of %d bytes", n)}
+	gap, n, err := extent(head[:])
+	if err != nil {
+		return nil, &CorruptionError{File: fileName(at.File), Offset: at.Offset, Cause: err}
 	}
-	b := make([]byte, recordBytes+n)
+	b := make([]byte, recordBytes+gap+n)
 	copy(b, head[:])
-	if _, err := f.ReadAt(b[recordBytes:], at.Offset+recordBytes); err != nil && n > 0 {
+	if _, err := f.ReadAt(b[recordBytes:], at.Offset+recordBytes); err != nil && gap+n > 0 {
 		return nil, fmt.Errorf("wal: read %v: %w", at, err)
 	}
 	r, _, err := parseRecord(b, at)

@@ -221,7 +221,10 @@ func (s *scan) firstMark(seq uint64) (Position, bool, error) {
 		return Position{}, false, nil
 	}
 	h, err := parseBlock(b[:], Position{seq, 0})
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrVersion):
+		return Position{}, false, fmt.Errorf("wal: %s: %w", fileName(seq), err)
+	case err != nil:
 		return Position{}, false, nil
 	}
 	return h.mark, true, nil
@@ -260,6 +263,9 @@ func (s *scan) file(seq uint64, limit int64, last bool) error {
 				continue
 			}
 			header = &h
+		}
+		if errors.Is(err, ErrVersion) {
+			return fmt.Errorf("wal: %s at offset %d: %w", fileName(seq), at, err)
 		}
 		next, found, err2 := s.next(f, pos, size)
 		if err2 != nil {

@@ -88,8 +88,8 @@ func (s *scan) soundRecords(b []byte, from Position, padded bool) (sound int, ho
 // nextRecord finds the next sound record; len(b): none.
 func nextRecord(b []byte, from Position, off int) int {
 	for ; off+recordBytes <= len(b); off += 8 {
-		if b[off+8] == 0 || b[off+10] != 0 || b[off+11] != 0 {
-			continue // no record's kind, or not the zeros behind it
+		if b[off+8] == 0 || int(binary.LittleEndian.Uint16(b[off+10:])) >= alignBytes {
+			continue // no record's kind, or no gap's length behind it
 		}
 		if _, _, err := parseRecord(b[off:], Position{from.File, from.Offset + int64(off)}); err == nil {
 			return off
@@ -104,11 +104,11 @@ func exact(b []byte, h hole) bool {
 	if h.end-h.off < recordBytes {
 		return false
 	}
-	n := binary.LittleEndian.Uint32(b[h.off:])
-	if n > MaxRecordBytes {
+	gap, n, err := extent(b[h.off:])
+	if err != nil {
 		return false
 	}
-	end := h.off + paddedBytes(int(n))
+	end := h.off + paddedBytes(gap, n)
 	return end == h.end || h.end == len(b) && end < h.end && h.end-end < alignBytes && zeros(b[end:])
 }
 

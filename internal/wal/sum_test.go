@@ -17,7 +17,7 @@ func TestRecordWithAKnownSum(t *testing.T) {
 	const from = 21
 	at := Position{3, 4096}
 	r := Record{Kind: KindEntry, Group: 9, Index: 5, Term: 2, Data: data}
-	plain, known := make([]byte, paddedBytes(len(data))), make([]byte, paddedBytes(len(data)))
+	plain, known := make([]byte, paddedBytes(0, len(data))), make([]byte, paddedBytes(0, len(data)))
 	putRecord(plain, &r, at)
 	r.Sum, r.SumFrom = crc32.Checksum(data[from:], record.Castagnoli), from
 	putRecord(known, &r, at)

@@ -23,7 +23,8 @@ type Batch struct {
 	// the disk is full and what was submitted before is not written. Who makes a
 	// checkpoint asks so.
 	Probe bool
-	// Done is called once, by the writer, never two at a time: it must be cheap.
+	// Done is called once, by the writer, never two at a time: it must be cheap. The records'
+	// data must stay as it is until then, also if it is written from where it lies.
 	// positions has one for each record. The batches of one group (that of the
 	// first record) are answered in the order of submission, and a batch without
 	// records after everything submitted before it was; but a batch that asks for
@@ -120,7 +121,7 @@ func mark([]Position, error) {}
 func sizeOf(b Batch) int {
 	n := recordBytes
 	for i := range b.Records {
-		n += paddedBytes(len(b.Records[i].Data))
+		n += paddedBytes(0, len(b.Records[i].Data))
 	}
 	return n
 }
