@@ -16,7 +16,7 @@ import (
 const (
 	pageBytes = vfs.DirectAlign
 	// chunkBytes is the most that is copied together for one write.
-	chunkBytes = 1 << 20
+	chunkBytes = 2 << 20
 )
 
 // chunks are aligned buffers of chunkBytes, for all logs of the process.

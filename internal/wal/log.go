@@ -89,6 +89,7 @@ type Log struct {
 	// assembled. Invariant: synced ≤ wrote ≤ next, but for the step to another file.
 	synced, wrote, next Position
 	block               encoded // append's
+	blocks              int64   // of the current file that are written
 	prepared            bool    // a spare was asked for since the file was begun
 	unprepared          bool    // no spares are made; see Steps
 
@@ -213,10 +214,11 @@ func (l *Log) write(e *encoded) error {
 		return l.fail(err)
 	}
 	l.written.Add(uint64(e.size))
-	if !l.prepared && !l.unprepared && e.at.Offset+e.size > l.fileBytes/4 {
+	l.blocks++
+	if end := e.at.Offset + e.size; !l.prepared && !l.unprepared && end > l.fileBytes/4 && end < l.blocks*largeBlock {
 		// The next file will be needed; a node that is idle does without.
 		l.prepared = true
-		l.prepare(l.nextFileBytes(), l.fileBytes-e.at.Offset-e.size)
+		l.prepare(l.nextFileBytes(), l.fileBytes-end)
 	}
 	l.marks.Lock()
 	l.wrote = Position{e.at.File, e.at.Offset + e.size}
@@ -332,7 +334,7 @@ func (l *Log) begin(sizeBytes, least int64) error {
 	l.files = append(l.files, walFile{seq, sizeBytes})
 	l.position = l.next
 	l.mu.Unlock()
-	l.prepared = false
+	l.blocks, l.prepared = 0, false
 	return nil
 }
 
@@ -392,6 +394,12 @@ func zeroAtOnce(f vfs.File, sizeBytes int64) error {
 	}
 	return nil
 }
+
+// largeBlock is the size of blocks, on average, from which on the log goes without zeroed
+// files until there are used ones: writing the zeroes takes longer than the metadata that
+// they save. Measured for blocks of 1.5 MiB: 0.7 ms against 0.3 ms (and for 4 KiB 0.002 ms
+// against 0.2 ms).
+const largeBlock = 256 << 10
 
 // prepare makes a zeroed spare in the background if there is none that will be used: a block
 // written over zeroes needs no metadata to be written with it. It will be needed when

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tube-mq/tube/internal/record"
 	"github.com/tube-mq/tube/internal/vfs"
 )
 
@@ -148,4 +149,37 @@ func TestTheFirstFileIsZeroed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A log of large blocks goes without zeroed files, as the zeroes would take longer than what
+// they save; once its blocks are small, it has the next one zeroed.
+func TestALogOfLargeBlocksHasNoFilesZeroed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := newMem(t)
+		cfg := testConfig(mem)
+		cfg.FileBytes, cfg.FirstFileBytes = 8<<20, 8<<20
+		log, w := openTest(t, cfg)
+		defer w.Close()
+		index := record.Index(0)
+		write := func(sizeBytes, blocks int) (spares int) {
+			for range blocks {
+				index++
+				done := make(chan error, 1)
+				w.Submit(Batch{Records: entry(1, index, sizeBytes), Sync: true, Done: func(_ []Position, err error) { done <- err }})
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Minute)
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			return len(log.spares)
+		}
+		if n := write(2*largeBlock, 40); n != 0 {
+			t.Errorf("%d files were zeroed for large blocks", n)
+		}
+		if n := write(100, 600); n != 1 {
+			t.Errorf("%d files were zeroed for small blocks", n)
+		}
+	})
 }
