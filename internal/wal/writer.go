@@ -45,9 +45,10 @@ const (
 // Writer takes what all groups have submitted while the last write was under
 // way, writes it as one block, syncs at most once, and answers. While one block
 // is being written and synced the next one is assembled: copying and checksums
-// are a sixth of a large block's time. And while large blocks are being synced
-// more large ones are written, so that the disk does not wait for us; small ones
-// wait for the sync, and become one block.
+// are a sixth of a large block's time. And while large blocks are being synced, and
+// that takes longer than writing one, more large ones are written, so that the disk
+// does not wait for us. Else, and if they are small, they wait for the sync, which is
+// not held up by them then, and become one block.
 type Writer struct {
 	log *Log
 
@@ -57,9 +58,15 @@ type Writer struct {
 	bytes   int
 	stopped bool
 	stalled bool // see Stall
-	// unsynced is how many rounds the syncer has that are not answered yet.
+	// unsynced is how many rounds the syncer has that are not answered yet; since is when
+	// it could begin with them.
 	unsynced int
-	done     chan struct{}
+	since    time.Time
+	// largeWrite is how long it takes to write a large block, a moving average; ahead
+	// wakes gather when a sync has lasted as long.
+	largeWrite time.Duration
+	ahead      *time.Timer
+	done       chan struct{}
 	// crowded is more than QueueBytes in pending while stalled.
 	crowded atomic.Bool
 
@@ -102,6 +109,8 @@ func NewWriter(l *Log) *Writer {
 	w.change = sync.NewCond(&w.mu)
 	w.timer = time.AfterFunc(time.Hour, w.idle)
 	w.timer.Stop()
+	w.ahead = time.AfterFunc(time.Hour, w.goOn)
+	w.ahead.Stop()
 	go w.run()
 	return w
 }
@@ -117,6 +126,13 @@ func (w *Writer) idle() {
 }
 
 func mark([]Position, error) {}
+
+// goOn has gather look again.
+func (w *Writer) goOn() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.change.Broadcast()
+}
 
 func sizeOf(b Batch) int {
 	n := recordBytes
@@ -207,7 +223,7 @@ func (w *Writer) more() bool {
 func (w *Writer) gather(r *round) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.pending) == 0 || w.unsynced > 0 && w.bytes < w.log.cfg.AheadBytes && !w.stopped {
+	for len(w.pending) == 0 || w.awaitsSyncerLocked() {
 		if w.stopped {
 			return false
 		}
@@ -230,6 +246,22 @@ func (w *Writer) gather(r *round) bool {
 	w.addLocked(-size)
 	w.change.Broadcast()
 	return true
+}
+
+// awaitsSyncerLocked reports whether what is pending is better written once the syncer is
+// done.
+func (w *Writer) awaitsSyncerLocked() bool {
+	switch {
+	case w.unsynced == 0 || w.stopped:
+		return false
+	case w.bytes < w.log.cfg.AheadBytes:
+		return true
+	}
+	left := w.largeWrite - time.Since(w.since)
+	if left > 0 {
+		w.ahead.Reset(left)
+	}
+	return left > 0
 }
 
 // layOut makes room for the positions of a round's records and returns how many
@@ -269,10 +301,11 @@ func (w *Writer) commit(r *round) {
 	if r.err == nil && (r.write || r.sync && w.log.unsynced()) {
 		f = w.log.flushBegins(turnFlush, w.log.wrote.File)
 	}
+	began := time.Now()
 	if r.err == nil && r.write {
 		r.err = w.log.write(&r.block)
 	}
-	if w.handOver(r) {
+	if w.handOver(r, time.Since(began)) {
 		f.passes()
 		w.syncs <- r
 		return
@@ -292,12 +325,18 @@ func (w *Writer) commit(r *round) {
 
 // handOver reports whether a round that is written is the syncer's from here on: a
 // large one, or one that must not overtake those that the syncer has.
-func (w *Writer) handOver(r *round) bool {
+func (w *Writer) handOver(r *round, writeTook time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	large := r.sync && r.write && r.block.size >= int64(w.log.cfg.AheadBytes)
+	if large {
+		w.largeWrite += (writeTook - w.largeWrite) / 8
+	}
 	if w.unsynced == 0 && !large {
 		return false
+	}
+	if w.unsynced == 0 {
+		w.since = time.Now()
 	}
 	w.unsynced++
 	return true
@@ -319,6 +358,7 @@ func (w *Writer) syncLoop() {
 		w.finish(f, together...)
 		w.mu.Lock()
 		w.unsynced -= len(together)
+		w.since = time.Now()
 		w.change.Broadcast()
 		w.mu.Unlock()
 		for _, r := range together {
@@ -467,5 +507,6 @@ func (w *Writer) Close() error {
 	w.mu.Unlock()
 	<-w.done
 	w.timer.Stop()
+	w.ahead.Stop()
 	return w.log.close()
 }

@@ -116,6 +116,58 @@ func TestWhatIsWrittenDuringASyncAwaitsTheNext(t *testing.T) {
 	})
 }
 
+// A large block waits for a sync that is no longer than writing it would be, as that would
+// hold the sync up; one that is longer it does not await.
+func TestALargeBlockLetsAShortSyncPass(t *testing.T) {
+	const write = 20 * time.Millisecond
+	for _, c := range []struct {
+		sync, writtenAfter time.Duration // since the sync began
+	}{
+		{write / 10, write / 10},
+		{10 * write, write},
+	} {
+		t.Run(c.sync.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := vfs.NewFaulty(newMem(t))
+				cfg := testConfig(f)
+				ahead(&cfg)
+				cfg.FileBytes, cfg.FirstFileBytes = 4<<20, 4<<20
+				log, w := openTest(t, cfg)
+				defer w.Close()
+				f.Inject(vfs.Fault{Ops: vfs.OpWrite, Path: ".wal", Delay: write})
+				f.Inject(vfs.Fault{Ops: vfs.OpSyncData, Path: ".wal", Delay: c.sync})
+				answers := make(chan error, 50)
+				submit := func(i record.Index) {
+					w.Submit(Batch{Records: entry(1, i, 5000), Sync: true, Done: func(_ []Position, err error) { answers <- err }})
+				}
+				for i := range record.Index(40) { // until it knows how long writes take
+					submit(i + 1)
+					<-answers
+				}
+				time.Sleep(time.Second) // a mark has been written
+				submit(41)
+				time.Sleep(write + time.Millisecond) // its sync has begun
+				before := log.Written()
+				written := func() bool { return log.Written() > before }
+				submit(42)
+				time.Sleep(c.writtenAfter + write - 2*time.Millisecond)
+				if written() {
+					t.Error("written while the sync before was under way, or too early")
+				}
+				time.Sleep(4 * time.Millisecond)
+				if !written() {
+					t.Error("not written, but for the sync before")
+				}
+				for range 2 {
+					if err := <-answers; err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // What needs no sync, or another file, does not overtake a sync under way.
 func TestNothingOvertakesASync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
