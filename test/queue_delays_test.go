@@ -105,8 +105,8 @@ func TestDamagedDelaysAreCopiedFromTheOthers(t *testing.T) {
 		return nil
 	})
 	rot(t, filepath.Join(damaged.dir, "delayed.swap"))
-	// Which are out of memory depends on when the node looked; a third of all is, so of 20
-	// that are spread over all some are.
+	// Which are out of memory depends on when the node looked. A third of them is, so some of 20
+	// that are spread over all are.
 	var some []int64
 	for o := int64(0); o < calls*each; o += calls * each / 20 {
 		some = append(some, o)

@@ -15,7 +15,8 @@ import (
 
 const (
 	pageBytes = vfs.DirectAlign
-	// chunkBytes is the most that is copied together for one write.
+	// chunkBytes is the most that is copied together for one write: with 1 MiB segments did
+	// not keep up with a log whose writes they take turns with on the disk.
 	chunkBytes = 2 << 20
 )
 

@@ -19,9 +19,10 @@ import (
 	"github.com/tube-mq/tube/internal/vfs"
 )
 
-// formatVersion is the version of what lies in a data folder. A node refuses a
-// newer one; see docs/operations.md on upgrades.
-const formatVersion = 1
+// formatVersion is the version of what lies in a data folder: 2 since the write-ahead
+// log's blocks have version 2, which programs of 1 would take for a torn end. A node
+// refuses a newer one; see docs/operations.md on upgrades.
+const formatVersion = 2
 
 const (
 	// propertiesFile says whose folder this is.
@@ -73,7 +74,8 @@ func (id identity) voters() []record.ReplicaID {
 // would vote as the replica that was lost.
 func (id identity) founding() bool { return id.Starts <= 1 && !id.Registered }
 
-// claim opens a node's data folder, and counts the start before anybody is told of it.
+// claim opens a node's data folder, and counts the start before anybody is told of it. From
+// then on the folder is of this program's format, before anything is written in that.
 // clusterID may be empty: any. One that is empty has an identity without a cluster, with
 // fresh set: it is not written yet.
 func claim(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (id identity, fresh bool, err error) {
@@ -81,8 +83,10 @@ func claim(fsys vfs.FS, dir string, node record.NodeID, clusterID string) (id id
 	if err == nil && id.Recovery.ID != "" && !id.Recovery.Forced {
 		return id, false, fmt.Errorf("data folder %s: an unsafe recovery of the masters was begun and not ended: give the command once more", dir)
 	}
-	if err == nil && (id.Registered || id.Run == "") {
-		id.Starts, id.Run, id.Registered = id.Starts+1, uuid.NewString(), false
+	if begins := id.Registered || id.Run == ""; err == nil && (begins || id.Format < formatVersion) {
+		if begins {
+			id.Starts, id.Run, id.Registered = id.Starts+1, uuid.NewString(), false
+		}
 		return id, false, id.write(fsys, dir)
 	}
 	if !errors.Is(err, errFresh) {
@@ -138,8 +142,9 @@ func checkEmpty(fsys vfs.FS, dir string) error {
 	return nil
 }
 
-// write makes the folder this node's.
+// write makes the folder this node's, and of this program's format.
 func (id identity) write(fsys vfs.FS, dir string) error {
+	id.Format = formatVersion
 	if err := vfs.ReplaceFile(fsys, dir, propertiesFile, id.encode()); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 func sampleIdentity() identity {
-	return identity{Format: 1, ClusterID: "c", Node: 1, Incarnation: "i", MetaReplica: 1, Founders: []record.NodeID{1}}
+	return identity{Format: formatVersion, ClusterID: "c", Node: 1, Incarnation: "i", MetaReplica: 1, Founders: []record.NodeID{1}}
 }
 
 func TestClaim(t *testing.T) {
@@ -68,6 +68,33 @@ func TestClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("data without properties", "not whole", headless, 1, "")
+}
+
+// A folder of an earlier format is of this one before anything is written to it, also if its
+// last start was not taken by the cluster yet: an older program would misread what is.
+func TestAClaimedFolderHasThisFormat(t *testing.T) {
+	for _, registered := range []bool{true, false} {
+		fs := vfs.NewMem()
+		id := sampleIdentity()
+		id.Format, id.Starts, id.Run, id.Registered = 1, 3, "r", registered
+		if err := fs.MkdirAll("/d"); err != nil {
+			t.Fatal(err)
+		}
+		if err := vfs.ReplaceFile(fs, "/d", propertiesFile, id.encode()); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := claim(fs, "/d", 1, "")
+		if err != nil || (got.Starts == id.Starts) == registered {
+			t.Errorf("registered %t: %+v, %v", registered, got, err)
+		}
+		b, err := vfs.ReadFile(fs.CrashCopy(1, vfs.CrashLose), "/d/"+propertiesFile, maxPropertiesBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, err := parseIdentity(b); err != nil || id.Format != formatVersion {
+			t.Errorf("registered %t: the folder has format %d, %v", registered, id.Format, err)
+		}
+	}
 }
 
 // A flipped bit anywhere in the properties is told, with the file's name.

@@ -14,9 +14,9 @@ type encoded struct {
 	at      Position
 	length  int   // of header and records
 	size    int64 // of all parts
-	copied  int   // of buf that is in parts
+	copied  int   // bytes of buf that the block needs
 	records int
-	inPlace int // data of so many bytes is not copied
+	inPlace int // data of so many bytes and more is not copied
 }
 
 // layOut finds how large the block of some batches is.
@@ -42,9 +42,11 @@ func (e *encoded) place(off int, data []byte) (gapBytes, from, to int) {
 		return 0, 0, 0
 	}
 	in := vfs.Misalignment(data)
-	gapBytes = (in - off - recordBytes) & (alignBytes - 1)
-	from = -in & (alignBytes - 1)
-	return gapBytes, from, max(from, (in+len(data))&^(alignBytes-1)-in)
+	from, to = -in&(alignBytes-1), (in+len(data))&^(alignBytes-1)-in
+	if from >= to {
+		return 0, 0, 0 // no whole page
+	}
+	return (in - off - recordBytes) & (alignBytes - 1), from, to
 }
 
 // keptCopied is up to where the room for what is copied is kept for the next block.

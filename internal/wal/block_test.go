@@ -98,35 +98,52 @@ func TestPartsOfABlock(t *testing.T) {
 	}
 }
 
-// Blocks of the version before, which knew no gaps, are read; those of one to come are
-// not taken for a torn end.
+// Blocks of the version before, which knew no gaps, are read. Those of a later one are not
+// taken for a torn end, wherever they are in a log; what is left of such a log in a file
+// that is used again says nothing.
 func TestVersionsOfABlock(t *testing.T) {
-	version := func(v byte) []byte {
+	// blocks is a file whose blocks from one on have a version.
+	blocks := func(from int, v byte, more func(b []byte)) []byte {
 		return sealed(func(b []byte) {
-			for at := 0; at < len(b); at += alignBytes {
-				h, err := parseBlock(b[at:], Position{1, int64(at)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				putBlock(b[at:], h)
+			for at := from * alignBytes; at < len(b); at += alignBytes {
 				b[at+4] = v
 				sealHeader(b[at:])
 			}
+			more(b)
 		})
 	}
-	for v, records := range map[byte]int{1: 9, formatVersion: 9, formatVersion + 1: 0} {
-		log, rec, err := Open(testConfig(fuzzFile(t, version(v))), func(Record) error { return nil })
-		if v > formatVersion {
-			if !errors.Is(err, ErrVersion) {
-				t.Errorf("version %d: %v", v, err)
+	none := func([]byte) {}
+	for _, c := range []struct {
+		name    string
+		file    []byte
+		records int
+		refused bool
+	}{
+		{"of version 1", blocks(0, 1, none), 9, false},
+		{"of this one", blocks(0, formatVersion, none), 9, false},
+		{"of a later one", blocks(0, formatVersion+1, none), 0, true},
+		{"of a later one, behind others", blocks(2, formatVersion+1, none), 0, true},
+		{"of a later one, behind a damaged one", blocks(0, formatVersion+1, func(b []byte) { b[0] ^= 1 }), 0, true},
+		{"of none", blocks(2, 0, none), 6, false},
+		{"left of a later one's file", blocks(2, formatVersion+1, func(b []byte) {
+			b[2*alignBytes+8]++ // its seq
+			sealHeader(b[2*alignBytes:])
+		}), 6, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			log, rec, err := Open(testConfig(fuzzFile(t, c.file)), func(Record) error { return nil })
+			if c.refused {
+				if !errors.Is(err, ErrVersion) {
+					t.Errorf("%d records, %v", rec.Records, err)
+				}
+				return
 			}
-			continue
-		}
-		if err != nil || rec.Records != records || len(rec.Damage) > 0 {
-			t.Fatalf("version %d: %d records, %v, %v", v, rec.Records, rec.Damage, err)
-		}
-		if err := NewWriter(log).Close(); err != nil {
-			t.Error(err)
-		}
+			if err != nil || rec.Records != c.records || len(rec.Damage) > 0 {
+				t.Fatalf("%d records, want %d; %v, %v", rec.Records, c.records, rec.Damage, err)
+			}
+			if err := NewWriter(log).Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

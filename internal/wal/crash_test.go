@@ -92,6 +92,11 @@ func crashAtEveryStep(t *testing.T, tune func(*Config)) {
 		t.Fatal(err)
 	}
 	mem.SetHook(nil)
+	if cfg := testConfig(mem); tune != nil {
+		if tune(&cfg); (cfg.InPlaceBytes > 0) != (gaps(t, mem) > 0) {
+			t.Errorf("%d records are written from where they lie", gaps(t, mem))
+		}
+	}
 	t.Logf("%d images", len(*images))
 	for i, im := range *images {
 		checkImage(t, im, i%5 == 0)

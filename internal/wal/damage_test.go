@@ -114,6 +114,9 @@ func TestFlippedBitIsNamedAndNeverServed(t *testing.T) {
 
 func flipBits(t *testing.T, tune ...func(*Config)) {
 	mem, want := written(t, tune...)
+	if n := gaps(t, mem); (n > 0) != (len(tune) > 0) {
+		t.Fatalf("%d records are written from where they lie", n)
+	}
 	got, rec, err := replayed(mem.CrashCopy(0, vfs.CrashKeep))
 	if err != nil || len(rec.Damage) > 0 || len(got) != len(want) {
 		t.Fatalf("undamaged: %d of %d records, %v, %v", len(got), len(want), rec.Damage, err)

@@ -24,7 +24,7 @@ type BlockInfo struct {
 }
 
 // Dump reads a log offline, in order, and calls out what is in it, damage
-// included; it writes nothing. It fails only where the disk cannot be read.
+// included; it writes nothing. It fails only where the disk cannot be read, and with ErrVersion.
 func Dump(fsys vfs.FS, dir string, visit func(Item)) error {
 	seqs, _, _, err := scanDir(fsys, dir)
 	if err != nil {

@@ -114,17 +114,19 @@ func parseBlock(b []byte, at Position) (block, error) {
 	if got, want := crc32.Checksum(b[:48], record.Castagnoli), le.Uint32(b[48:]); got != want {
 		return block{}, fmt.Errorf("%w: header CRC %08x, says %08x", errNoBlock, got, want)
 	}
-	if b[4] < 1 || b[4] > formatVersion {
-		return block{}, fmt.Errorf("%w: block of format %d, this one knows 1 to %d", ErrVersion, b[4], formatVersion)
-	}
 	h := block{
 		at:      Position{le.Uint64(b[8:]), int64(le.Uint64(b[16:]))},
 		mark:    Position{le.Uint64(b[24:]), int64(le.Uint64(b[32:]))},
 		length:  int(le.Uint32(b[40:])),
 		records: int(le.Uint32(b[44:])),
 	}
-	if h.at != at {
+	switch { // the place first: what is left of a file's earlier life says nothing
+	case h.at != at:
 		return block{}, fmt.Errorf("%w: it belongs at %v", errNoBlock, h.at)
+	case b[4] == 0:
+		return block{}, fmt.Errorf("%w: version 0", errNoBlock)
+	case b[4] > formatVersion:
+		return block{}, fmt.Errorf("%w: block of format %d, this one knows 1 to %d", ErrVersion, b[4], formatVersion)
 	}
 	if h.length < blockHeaderBytes {
 		return block{}, fmt.Errorf("%w: length %d", errNoBlock, h.length)
@@ -155,15 +157,6 @@ func putHeader(b []byte, r *Record, gapBytes int, at Position) {
 	} else {
 		le.PutUint32(b[4:], recordCRC(b, r.Data, at))
 	}
-}
-
-// putRecord writes a record without a gap at b[0:], which has room for paddedBytes.
-func putRecord(b []byte, r *Record, at Position) int {
-	putHeader(b, r, 0, at)
-	n := paddedBytes(0, len(r.Data))
-	copy(b[recordBytes:], r.Data)
-	clear(b[recordBytes+len(r.Data) : n])
-	return n
 }
 
 // combineBytes is from where on combining sums is cheaper than summing.
@@ -219,6 +212,9 @@ func parseRecord(b []byte, at Position) (r Record, size int, err error) {
 	from := recordBytes + gap
 	if from+n > len(b) {
 		return r, 0, fmt.Errorf("record of %d bytes in a block with %d left", n, len(b))
+	}
+	if !zeros(b[recordBytes:from]) { // and not the sum of what only looks like a header
+		return r, 0, fmt.Errorf("something in the gap of %d bytes before the data", gap)
 	}
 	if got, want := recordCRC(b[:from], b[from:from+n], at), le.Uint32(b[4:]); got != want {
 		return r, 0, fmt.Errorf("record CRC %08x, says %08x", got, want)

@@ -324,6 +324,9 @@ func (s *scan) next(f vfs.File, after Position, size int64) (block, bool, error)
 			break
 		}
 		h, err := parseBlock(b[:], Position{after.File, at})
+		if errors.Is(err, ErrVersion) {
+			return block{}, false, fmt.Errorf("wal: %s at offset %d: %w", fileName(after.File), at, err)
+		}
 		if err != nil {
 			continue
 		}

@@ -37,6 +37,9 @@ const (
 	maxGather = 4 << 20
 	// rounds bounds what is assembled, written and synced at a time.
 	rounds = 4
+	// mostLargeWrite is the most that one write counts for in largeWrite: a disk that hung
+	// is soon forgotten.
+	mostLargeWrite = time.Second
 	// markAfter is how long the log must be quiet before a mark says that the
 	// last block was durable.
 	markAfter = 50 * time.Millisecond
@@ -44,8 +47,7 @@ const (
 
 // Writer takes what all groups have submitted while the last write was under
 // way, writes it as one block, syncs at most once, and answers. While one block
-// is being written and synced the next one is assembled: copying and checksums
-// are a sixth of a large block's time. And while large blocks are being synced, and
+// is being written and synced the next one is assembled. And while large blocks are being synced, and
 // that takes longer than writing one, more large ones are written, so that the disk
 // does not wait for us. Else, and if they are small, they wait for the sync, which is
 // not held up by them then, and become one block.
@@ -58,10 +60,10 @@ type Writer struct {
 	bytes   int
 	stopped bool
 	stalled bool // see Stall
-	// unsynced is how many rounds the syncer has that are not answered yet; since is when
-	// it could begin with them.
-	unsynced int
-	since    time.Time
+	// unsynced is how many rounds the syncer has that are not answered yet; syncSince is
+	// when it could begin with them.
+	unsynced  int
+	syncSince time.Time
 	// largeWrite is how long it takes to write a large block, a moving average; ahead
 	// wakes gather when a sync has lasted as long.
 	largeWrite time.Duration
@@ -109,7 +111,7 @@ func NewWriter(l *Log) *Writer {
 	w.change = sync.NewCond(&w.mu)
 	w.timer = time.AfterFunc(time.Hour, w.idle)
 	w.timer.Stop()
-	w.ahead = time.AfterFunc(time.Hour, w.goOn)
+	w.ahead = time.AfterFunc(time.Hour, w.wakeGather)
 	w.ahead.Stop()
 	go w.run()
 	return w
@@ -127,8 +129,8 @@ func (w *Writer) idle() {
 
 func mark([]Position, error) {}
 
-// goOn has gather look again.
-func (w *Writer) goOn() {
+// wakeGather has it look again.
+func (w *Writer) wakeGather() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.change.Broadcast()
@@ -157,7 +159,7 @@ func (w *Writer) Submit(b Batch) {
 	}
 	w.pending = append(w.pending, b)
 	w.addLocked(size)
-	if len(w.pending) == 1 || w.unsynced > 0 && w.bytes >= w.log.cfg.AheadBytes {
+	if ahead := w.log.cfg.AheadBytes; len(w.pending) == 1 || w.unsynced > 0 && w.bytes >= ahead && w.bytes-size < ahead {
 		w.change.Broadcast()
 	}
 	w.mu.Unlock()
@@ -223,7 +225,7 @@ func (w *Writer) more() bool {
 func (w *Writer) gather(r *round) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.pending) == 0 || w.awaitsSyncerLocked() {
+	for len(w.pending) == 0 || w.letSyncerPassLocked() {
 		if w.stopped {
 			return false
 		}
@@ -248,16 +250,16 @@ func (w *Writer) gather(r *round) bool {
 	return true
 }
 
-// awaitsSyncerLocked reports whether what is pending is better written once the syncer is
-// done.
-func (w *Writer) awaitsSyncerLocked() bool {
+// letSyncerPassLocked reports whether what is pending is better written once the syncer is
+// done. If that is so only for some time, gather is woken after it.
+func (w *Writer) letSyncerPassLocked() bool {
 	switch {
 	case w.unsynced == 0 || w.stopped:
 		return false
 	case w.bytes < w.log.cfg.AheadBytes:
 		return true
 	}
-	left := w.largeWrite - time.Since(w.since)
+	left := w.largeWrite - time.Since(w.syncSince)
 	if left > 0 {
 		w.ahead.Reset(left)
 	}
@@ -329,14 +331,14 @@ func (w *Writer) handOver(r *round, writeTook time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	large := r.sync && r.write && r.block.size >= int64(w.log.cfg.AheadBytes)
-	if large {
-		w.largeWrite += (writeTook - w.largeWrite) / 8
+	if large && r.err == nil {
+		w.largeWrite += (min(writeTook, mostLargeWrite) - w.largeWrite) / 8
 	}
 	if w.unsynced == 0 && !large {
 		return false
 	}
 	if w.unsynced == 0 {
-		w.since = time.Now()
+		w.syncSince = time.Now()
 	}
 	w.unsynced++
 	return true
@@ -358,7 +360,7 @@ func (w *Writer) syncLoop() {
 		w.finish(f, together...)
 		w.mu.Lock()
 		w.unsynced -= len(together)
-		w.since = time.Now()
+		w.syncSince = time.Now()
 		w.change.Broadcast()
 		w.mu.Unlock()
 		for _, r := range together {
