@@ -273,17 +273,7 @@ func bothAtOnce(ctx context.Context, e *env, o *Outcome) error {
 }
 
 func manyPartitions(ctx context.Context, e *env, o *Outcome) error {
-	node, remove, err := e.node(ctx)
-	if err != nil {
-		return err
-	}
-	defer remove()
 	topics := map[int]string{16: "few", 1000: "many"}
-	for partitions, topic := range topics {
-		if err := createTopic(ctx, node.kafka, topic, partitions); err != nil {
-			return err
-		}
-	}
 	produce := func(s *server, partitions int, spread string) func(int) (*Result, error) {
 		return func(i int) (*Result, error) {
 			l := e.load(s, KindProduce, topics[partitions], kib)
@@ -292,23 +282,36 @@ func manyPartitions(ctx context.Context, e *env, o *Outcome) error {
 			return e.run(ctx, o, s, fmt.Sprintf("%s, %d partitions%s", pairName(i), partitions, spread), l)
 		}
 	}
-	for partitions, topic := range topics {
-		// The first records of a partition make its files, once.
-		l := e.load(node, KindProduce, topic, kib)
-		l.Duration = time.Second
-		if _, err := e.run(ctx, o, node, fmt.Sprintf("files of %d partitions", partitions), l); err != nil {
-			return err
-		}
-	}
-	for _, c := range []struct {
-		spread string
-		least  float64
-	}{{byClient, 0.70}, {oneByOne, 0}} {
-		as, bs, err := e.pair(produce(node, 16, c.spread), produce(node, 1000, c.spread))
+	// spread is measured on a node of its own: what both write to one does not fit on every disk.
+	spread := func(spread string, least float64) error {
+		node, remove, err := e.node(ctx)
 		if err != nil {
 			return err
 		}
-		o.ratios("16 partitions"+c.spread, as, "1,000 partitions"+c.spread, bs, c.least)
+		defer remove()
+		for partitions, topic := range topics {
+			if err := createTopic(ctx, node.kafka, topic, partitions); err != nil {
+				return err
+			}
+			// The first records of a partition make its files, once.
+			l := e.load(node, KindProduce, topic, kib)
+			l.Duration = time.Second
+			if _, err := e.run(ctx, o, node, fmt.Sprintf("files of %d partitions%s", partitions, spread), l); err != nil {
+				return err
+			}
+		}
+		as, bs, err := e.pair(produce(node, 16, spread), produce(node, 1000, spread))
+		if err != nil {
+			return err
+		}
+		o.ratios("16 partitions"+spread, as, "1,000 partitions"+spread, bs, least)
+		return nil
+	}
+	if err := spread(byClient, 0.70); err != nil {
+		return err
+	}
+	if err := spread(oneByOne, 0); err != nil {
+		return err
 	}
 	return e.nullPartitions(ctx, o, func(s *server, partitions int) func(int) (*Result, error) {
 		return produce(s, partitions, byClient)

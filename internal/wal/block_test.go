@@ -24,7 +24,7 @@ func misaligned(in, size int) []byte {
 // Large data is written from where it lies, wherever that is; direct I/O, which Mem checks,
 // takes it, and what is read is what was written.
 func TestLargeDataIsNotCopied(t *testing.T) {
-	const large = 64 << 10
+	const large = 32 << 10
 	const summedFrom = 21
 	for _, in := range []int{0, 1, 7, 8, 2048, 4047, 4048, 4049, 4095} {
 		for _, size := range []int{large, large + 1, 3*large + 4095} {

@@ -31,7 +31,7 @@ type Config struct {
 	// synced, if that lasts: 256 KiB.
 	AheadBytes int
 	// InPlaceBytes is how large a record's data must be to be written from where it lies
-	// rather than copied: 64 KiB. It costs up to 4 KiB of the file.
+	// rather than copied: 32 KiB. It costs up to 4 KiB of the file.
 	InPlaceBytes int
 	Logger       *slog.Logger
 	// OnFail is told once when a write or fsync failed.
@@ -55,7 +55,7 @@ func (c *Config) setDefaults() {
 		c.AheadBytes = 256 << 10
 	}
 	if c.InPlaceBytes == 0 {
-		c.InPlaceBytes = 64 << 10
+		c.InPlaceBytes = 32 << 10
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
