@@ -47,10 +47,10 @@ const (
 
 // Writer takes what all groups have submitted while the last write was under
 // way, writes it as one block, syncs at most once, and answers. While one block
-// is being written and synced the next one is assembled. And while large blocks are being synced, and
-// that takes longer than writing one, more large ones are written, so that the disk
-// does not wait for us. Else, and if they are small, they wait for the sync, which is
-// not held up by them then, and become one block.
+// is being written and synced the next one is assembled. And while large blocks are
+// being synced, and that takes longer than writing one, more large ones are written,
+// so that the disk does not wait for us. Else, and if they are small, they wait for
+// the sync, which is not held up by them then, and become one block.
 type Writer struct {
 	log *Log
 

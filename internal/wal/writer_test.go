@@ -116,6 +116,37 @@ func TestWhatIsWrittenDuringASyncAwaitsTheNext(t *testing.T) {
 	})
 }
 
+// Batches that are large only together go ahead of a long sync once they are.
+func TestBatchesThatAreLargeTogetherGoAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := vfs.NewFaulty(newMem(t))
+		cfg := testConfig(f)
+		cfg.AheadBytes = 10_000
+		log, w := openTest(t, cfg)
+		defer w.Close()
+		released := make(chan struct{})
+		defer close(released)
+		f.Inject(vfs.Fault{Ops: vfs.OpSyncData, Path: ".wal", Times: 1, Hold: released})
+		submit := func(g record.Group, size int) (written uint64) {
+			before := log.Written()
+			w.Submit(Batch{Records: entry(g, 1, size), Sync: true, Done: func(_ []Position, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+			}})
+			synctest.Wait()
+			return log.Written() - before
+		}
+		submit(1, 12_000) // it is being synced
+		if n := submit(2, 6_000); n != 0 {
+			t.Errorf("%d bytes of a small block are written during a sync", n)
+		}
+		if n := submit(3, 6_000); n < 12_000 {
+			t.Errorf("%d bytes are written once 12,000 wait for a sync", n)
+		}
+	})
+}
+
 // A large block waits for a sync that is no longer than writing it would be, as that would
 // hold the sync up; one that is longer it does not await.
 func TestALargeBlockLetsAShortSyncPass(t *testing.T) {
