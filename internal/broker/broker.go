@@ -157,7 +157,7 @@ func New(cfg Config) (*Broker, error) {
 	if cfg.Passive {
 		return b, nil
 	}
-	b.flusher.start(1)
+	b.flusher.start(flushers)
 	b.done.Go(func() { b.retentionLoop(ctx) })
 	b.done.Go(func() { b.sweepLoop(ctx) })
 	b.done.Go(func() { b.watchDisk(ctx) })

@@ -93,6 +93,8 @@ func startWith(t testing.TB, fsys vfs.FS, dir string, topic *meta.Topic, cfg Con
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Else it may still write when the folder is removed.
+	t.Cleanup(func() { b.Stop(); _ = host.Close() })
 	r := &rig{t, fsys, dir, host, b, topic}
 	if err := b.Host(topic, 0); err != nil {
 		t.Fatal(err)

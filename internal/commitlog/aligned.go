@@ -15,8 +15,8 @@ import (
 
 const (
 	pageBytes = vfs.DirectAlign
-	// chunkBytes is the most that is copied together for one write: with 1 MiB segments did
-	// not keep up with a log whose writes they take turns with on the disk.
+	// chunkBytes is about the most that is written at once: with 1 MiB segments did not keep
+	// up with a log whose writes they take turns with on the disk.
 	chunkBytes = 2 << 20
 )
 
@@ -25,45 +25,6 @@ var chunks = sync.Pool{New: func() any {
 	b := vfs.AlignedBytes(chunkBytes)
 	return &b
 }}
-
-// pageWriter copies bytes into an aligned chunk and writes it when it is full.
-type pageWriter struct {
-	f   vfs.File
-	buf []byte
-	n   int   // of buf that is filled
-	off int64 // where buf goes; a multiple of pageBytes
-}
-
-func (w *pageWriter) add(b []byte) error {
-	for len(b) > 0 {
-		n := copy(w.buf[w.n:], b)
-		w.n += n
-		b = b[n:]
-		if w.n == len(w.buf) {
-			if _, err := w.f.WriteAt(w.buf, w.off); err != nil {
-				return err
-			}
-			w.off += int64(w.n)
-			w.n = 0
-		}
-	}
-	return nil
-}
-
-// finish pads and writes what is left, and returns the bytes of the last page
-// that are not padding.
-func (w *pageWriter) finish() ([]byte, error) {
-	if w.n == 0 {
-		return nil, nil
-	}
-	end := (w.n + pageBytes - 1) &^ (pageBytes - 1)
-	clear(w.buf[w.n:end])
-	if _, err := w.f.WriteAt(w.buf[:end], w.off); err != nil {
-		return nil, err
-	}
-	whole := w.n &^ (pageBytes - 1)
-	return append([]byte(nil), w.buf[whole:w.n]...), nil
-}
 
 // lastPage returns the bytes of the page in which at lies that come before at.
 func (s *segment) lastPage(at int64) ([]byte, error) {
@@ -98,7 +59,7 @@ func (s *segment) write(pieces []piece, at int64) error {
 	s.dirty, s.padded = true, true
 	chunk := chunks.Get().(*[]byte)
 	defer chunks.Put(chunk)
-	w := pageWriter{f: s.writer, buf: *chunk, off: at - int64(len(page))}
+	w := pageWriter{f: s.writer, chunk: *chunk, off: at - int64(len(page))}
 	if err := w.add(page); err != nil {
 		return err
 	}

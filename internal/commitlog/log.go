@@ -112,9 +112,9 @@ func (l *Log) Append(batch []byte, h record.Header, buf *record.Buffer) error {
 	}
 	s := l.last(h, len(batch))
 	s.index.add(h, s.sizeBytes)
+	l.tail.append(s, s.sizeBytes, batch, h, buf)
 	s.sizeBytes += int64(len(batch))
 	s.maxTime = s.index.maxTime
-	l.tail.append(s, batch, h, buf)
 	l.end = h.NextOffset()
 	return nil
 }

@@ -49,7 +49,7 @@ func (m *Memory) Append(batch []byte, h record.Header, _ *record.Buffer) error {
 	if m.closed || h.BaseOffset != m.end || h.LastOffsetDelta < 0 || len(batch) < record.HeaderBytes {
 		return fmt.Errorf("memory log: batch of %d bytes at offset %d does not follow the log's end %d", len(batch), h.BaseOffset, m.end)
 	}
-	m.tail.append(nil, batch, h, nil)
+	m.tail.append(nil, 0, batch, h, nil)
 	m.end = h.NextOffset()
 	for m.tail.sizeBytes > 2*m.maxBytes && len(m.tail.pieces) > 1 {
 		m.start = max(m.start, m.tail.pieces[1].first)

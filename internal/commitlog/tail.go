@@ -7,10 +7,7 @@ import (
 	"github.com/tube-mq/tube/internal/record"
 )
 
-// Sizes of the tail's memory. A quiet partition's slab starts small.
 const (
-	minSlabBytes = 4 << 10
-	maxSlabBytes = 64 << 10
 	// copyBytes: up to this size a batch is copied rather than held: small
 	// batches then lie side by side, which makes one part of many for readers
 	// and for the write, and do not keep a whole request in memory.
@@ -20,9 +17,9 @@ const (
 	holdShare = 8
 )
 
-// piece is a run of whole batches in memory: several small ones side by side,
-// or a large one whose header, with offset and epoch set, is in bytes and whose
-// rest stays in the request's buffer.
+// piece is a run of whole batches in memory: several small ones side by side, or one in
+// two parts. Then bytes has its header at least, with offset and epoch set, and body the
+// rest: in the next slab, or in the request's buffer.
 type piece struct {
 	first   record.Offset
 	seg     *segment // where it will be written; nil in a Memory log
@@ -44,35 +41,36 @@ func (p *piece) release() {
 type tail struct {
 	pieces    []piece
 	sizeBytes int64
-	// slab is where small batches go; used is how much of it has been given out.
-	slab *record.Buffer
-	used int
+	slab      slab // where batches are copied to
 	// open: the last piece may grow.
 	open bool
 	// hold lets large batches stay in the caller's buffer.
 	hold bool
 }
 
-// append adds a batch that h has given its offset and epoch.
-func (t *tail) append(seg *segment, batch []byte, h record.Header, buf *record.Buffer) {
+// append adds a batch that h has given its offset and epoch, and which will be at pos
+// in the segment.
+func (t *tail) append(seg *segment, pos int64, batch []byte, h record.Header, buf *record.Buffer) {
 	t.sizeBytes += int64(len(batch))
 	if t.hold && len(batch) > copyBytes && (buf == nil || len(batch)*holdShare >= cap(buf.B)) {
-		head := t.room(record.HeaderBytes)
-		copy(head, batch)
-		stamp(head, h)
-		p := piece{first: h.BaseOffset, seg: seg, bytes: head, body: batch[record.HeaderBytes:], buf: t.slab.Retain(), maxTime: h.MaxTimestamp}
-		if buf != nil {
-			p.bodyBuf = buf.Retain()
-		}
-		t.pieces = append(t.pieces, p)
-		t.open = false
+		t.holdBatch(seg, batch, h, buf)
 		return
 	}
-	old := t.slab
-	b := t.room(len(batch))
+	if seg != nil {
+		t.slab.align(pos)
+	}
+	if left := t.slab.left(); left < len(batch) && left >= record.HeaderBytes {
+		t.split(seg, batch, h, left)
+		return
+	}
+	if t.slab.left() < len(batch) {
+		t.slab.renew(len(batch), pos)
+		t.open = false
+	}
+	b := t.slab.take(len(batch))
 	copy(b, batch)
 	stamp(b, h)
-	if t.open && old == t.slab {
+	if t.open {
 		if p := &t.pieces[len(t.pieces)-1]; p.seg == seg {
 			// b lies right behind the piece's bytes in the slab.
 			p.bytes = p.bytes[:len(p.bytes)+len(b)]
@@ -80,28 +78,41 @@ func (t *tail) append(seg *segment, batch []byte, h record.Header, buf *record.B
 			return
 		}
 	}
-	t.pieces = append(t.pieces, piece{first: h.BaseOffset, seg: seg, bytes: b, buf: t.slab.Retain(), maxTime: h.MaxTimestamp})
+	t.pieces = append(t.pieces, piece{first: h.BaseOffset, seg: seg, bytes: b, buf: t.slab.buf.Retain(), maxTime: h.MaxTimestamp})
 	t.open = true
+}
+
+// holdBatch adds a batch without copying it.
+func (t *tail) holdBatch(seg *segment, batch []byte, h record.Header, buf *record.Buffer) {
+	if t.slab.left() < record.HeaderBytes {
+		t.slab.renew(record.HeaderBytes, 0)
+	}
+	head := t.slab.take(record.HeaderBytes)
+	copy(head, batch)
+	stamp(head, h)
+	p := piece{first: h.BaseOffset, seg: seg, bytes: head, body: batch[record.HeaderBytes:], buf: t.slab.buf.Retain(), maxTime: h.MaxTimestamp}
+	if buf != nil {
+		p.bodyBuf = buf.Retain()
+	}
+	t.pieces = append(t.pieces, p)
+	t.open = false
+}
+
+// split adds a batch of which the first bytes fill the slab and the rest begins the next one.
+func (t *tail) split(seg *segment, batch []byte, h record.Header, first int) {
+	p := piece{first: h.BaseOffset, seg: seg, bytes: t.slab.take(first), buf: t.slab.buf.Retain(), maxTime: h.MaxTimestamp}
+	copy(p.bytes, batch)
+	stamp(p.bytes, h)
+	t.slab.renew(len(batch)-first, 0)
+	p.body, p.bodyBuf = t.slab.take(len(batch)-first), t.slab.buf.Retain()
+	copy(p.body, batch[first:])
+	t.pieces = append(t.pieces, p)
+	t.open = false
 }
 
 func stamp(b []byte, h record.Header) {
 	record.PutBaseOffset(b, h.BaseOffset)
 	record.PutLeaderEpoch(b, h.LeaderEpoch)
-}
-
-// room takes n bytes of the slab, or of a new one.
-func (t *tail) room(n int) []byte {
-	if t.slab == nil || t.used+n > len(t.slab.B) {
-		sizeBytes := minSlabBytes
-		if t.slab != nil {
-			sizeBytes = min(2*len(t.slab.B), maxSlabBytes)
-		}
-		t.slab.Release()
-		t.slab, t.used = record.NewBuffer(max(sizeBytes, n)), 0
-	}
-	b := t.slab.B[t.used : t.used+n]
-	t.used += n
-	return b
 }
 
 // front returns up to maxPieces pieces that belong to one segment, to be
@@ -130,8 +141,8 @@ func (t *tail) drop(n int) []piece {
 }
 
 func (t *tail) clear() {
-	t.slab.Release()
-	t.slab, t.used, t.pieces, t.open, t.sizeBytes = nil, 0, nil, false, 0
+	t.slab.release()
+	t.pieces, t.open, t.sizeBytes = nil, false, 0
 }
 
 func (t *tail) releaseAll() {

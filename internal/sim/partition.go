@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tube-mq/tube/internal/broker"
@@ -133,25 +134,23 @@ func (m *partition) messages(r broker.ReadResult) (list []message, err error) {
 	if r.Release != nil {
 		defer r.Release()
 	}
-	for _, part := range r.Parts {
-		for len(part) > 0 {
-			head, err := record.ParseHeader(part)
-			if err != nil {
-				return nil, m.garbage(err)
-			}
-			err = record.Each(part[:head.SizeBytes()], record.Limits{}, func(rec record.Record) bool {
-				v := rec.Value
-				list = append(list, message{
-					client: binary.LittleEndian.Uint32(v), sequence: binary.LittleEndian.Uint32(v[4:]),
-					sum: crc32.ChecksumIEEE(v[8:]), offset: uint64(rec.Offset),
-				})
-				return true
-			})
-			if err != nil {
-				return nil, m.garbage(err)
-			}
-			part = part[head.SizeBytes():]
+	for part := slices.Concat(r.Parts...); len(part) > 0; {
+		head, err := record.ParseHeader(part)
+		if err != nil {
+			return nil, m.garbage(err)
 		}
+		err = record.Each(part[:head.SizeBytes()], record.Limits{}, func(rec record.Record) bool {
+			v := rec.Value
+			list = append(list, message{
+				client: binary.LittleEndian.Uint32(v), sequence: binary.LittleEndian.Uint32(v[4:]),
+				sum: crc32.ChecksumIEEE(v[8:]), offset: uint64(rec.Offset),
+			})
+			return true
+		})
+		if err != nil {
+			return nil, m.garbage(err)
+		}
+		part = part[head.SizeBytes():]
 	}
 	return list, nil
 }
