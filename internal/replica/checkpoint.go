@@ -64,9 +64,7 @@ func (h *Host) checkpointLoop(ctx context.Context) {
 		case <-h.checkpoint.wake:
 		}
 		wanted := h.checkpoint.takeWanted()
-		// Starts that were cut short leave a small file each.
-		many := h.wal.SizeBytes() > 2*h.cfg.CheckpointBytes && time.Since(last) > 10*time.Second
-		if h.walGrown() < h.cfg.CheckpointBytes && h.checkpoint.entries.Load() < h.cfg.CheckpointEntries && !many && len(wanted) == 0 {
+		if h.walGrown() < h.cfg.CheckpointBytes && h.checkpoint.entries.Load() < h.cfg.CheckpointEntries && !h.walLong(last, time.Now()) && len(wanted) == 0 {
 			continue
 		}
 		last = time.Now()
@@ -86,6 +84,27 @@ func (h *Host) checkpointLoop(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// walRest is how long a log that is too long is left after a checkpoint, and a start whose
+// groups are not all there.
+const walRest = 10 * time.Second
+
+// walLong reports whether the WAL is too long although it has not grown since the last
+// checkpoint, of which the last was at last: starts that were cut short leave a small file each, and what this start read
+// the next one reads again. Without that, a node that is killed again and again before its
+// log has grown by one checkpoint's share starts more slowly each time. A checkpoint before
+// all groups are there would have nothing forgotten.
+func (h *Host) walLong(last, now time.Time) bool {
+	limit := 2 * h.cfg.CheckpointBytes
+	if h.checkpoint.forgotten.Load().Before(h.began) {
+		limit = h.cfg.CheckpointBytes
+	}
+	if h.wal.SizeBytes() <= limit || now.Sub(last) < walRest {
+		return false
+	}
+	_, unclaimed := h.everyGroup()
+	return len(unclaimed) == 0 || now.Sub(h.started) > walRest
 }
 
 // wantCheckpoint has a checkpoint made soon; done is called once one that began

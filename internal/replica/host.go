@@ -79,6 +79,7 @@ func (c *Config) setDefaults() {
 type Host struct {
 	cfg    Config
 	wal    *wal.Log
+	began  wal.Position // where the WAL ended when this process opened it
 	writer walWriter
 	loops  []*loop
 	single *Single // nil: the host has goroutines; see single.go

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -368,5 +369,56 @@ func TestFilesOfStartsThatWereCutShortAreSwept(t *testing.T) {
 			t.Fatalf("%d bytes of log for one entry a start", h.wal.SizeBytes())
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// A log that one start had to read is not left for the next one to read as well, together
+// with what this one writes. As long as groups are missing a checkpoint would not shorten
+// it, so that one waits for them, but not for ever.
+func TestALogThatAStartReadIsNotReadAgain(t *testing.T) {
+	cfg := Config{
+		FS: vfs.NewMem(), Dir: "d", Logger: slog.New(slog.DiscardHandler), CheckpointBytes: 128 << 10,
+		WAL: wal.Config{FileBytes: 64 << 10, FirstFileBytes: 64 << 10},
+	}
+	open := func() *Host {
+		h, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.Close() })
+		return h
+	}
+	h := open()
+	g, _ := addTally(t, h, 1)
+	h.checkpoint.mu.Lock() // none is made in time
+	for h.wal.SizeBytes() <= cfg.CheckpointBytes {
+		if _, err := g.ProposeWait(t.Context(), bytes.Repeat([]byte("x"), 4<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg.FS = cfg.FS.(*vfs.Mem).CrashCopy(1, vfs.CrashKeep)
+	h.checkpoint.mu.Unlock()
+
+	h = open()
+	h.checkpoint.mu.Lock() // the loop's own come later
+	if h.walGrown() >= cfg.CheckpointBytes || h.wal.SizeBytes() > 2*cfg.CheckpointBytes {
+		t.Fatal("it would be made anyway")
+	}
+	if h.walLong(time.Time{}, h.started) {
+		t.Fatal("a checkpoint before the groups are there")
+	}
+	if !h.walLong(time.Time{}, h.started.Add(walRest+1)) {
+		t.Fatal("no checkpoint as long as a group is missing")
+	}
+	addTally(t, h, 1)
+	if !h.walLong(time.Time{}, h.started) || h.walLong(h.started, h.started.Add(walRest-1)) {
+		t.Fatal("no checkpoint although the groups are there, or one after the other")
+	}
+	h.checkpoint.mu.Unlock()
+	if err := h.Checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	if h.walLong(time.Time{}, time.Now()) || h.wal.SizeBytes() > cfg.CheckpointBytes {
+		t.Fatalf("still %d bytes of log", h.wal.SizeBytes())
 	}
 }

@@ -114,7 +114,7 @@ func (h *Host) recover() error {
 	if err != nil {
 		return err
 	}
-	h.wal = log
+	h.wal, h.began = log, log.Position()
 	if !rec.Cut.IsZero() {
 		// Torn, or rotten: of what was not synced, nothing tells the two apart. So even if
 		// the machine has gone on, what was answered for may lie behind.

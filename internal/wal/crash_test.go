@@ -92,9 +92,14 @@ func crashAtEveryStep(t *testing.T, tune func(*Config)) {
 		t.Fatal(err)
 	}
 	mem.SetHook(nil)
+	// Which the log still holds at its end is chance, as it is forgotten on the way.
+	inPlace := 0
+	for i := 0; i < len(*images); i += 20 {
+		inPlace += gaps(t, (*images)[i].fs)
+	}
 	if cfg := testConfig(mem); tune != nil {
-		if tune(&cfg); (cfg.InPlaceBytes > 0) != (gaps(t, mem) > 0) {
-			t.Errorf("%d records are written from where they lie", gaps(t, mem))
+		if tune(&cfg); (cfg.InPlaceBytes > 0) != (inPlace > 0) {
+			t.Errorf("%d records are written from where they lie", inPlace)
 		}
 	}
 	t.Logf("%d images", len(*images))

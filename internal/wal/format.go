@@ -199,8 +199,22 @@ func extent(head []byte) (gapBytes, dataBytes int, err error) {
 	return gapBytes, dataBytes, nil
 }
 
-// parseRecord decodes the record at b[0:] and says how far it is to the next.
+// parseRecord decodes the record at b[0:], checks its CRC, and says how far it is to the next.
 func parseRecord(b []byte, at Position) (r Record, size int, err error) {
+	r, size, err = decodeRecord(b, at)
+	if err != nil {
+		return r, 0, err
+	}
+	gap, n, _ := extent(b)
+	from := recordBytes + gap
+	if got, want := recordCRC(b[:from], b[from:from+n], at), binary.LittleEndian.Uint32(b[4:]); got != want {
+		return Record{}, 0, fmt.Errorf("record CRC %08x, says %08x", got, want)
+	}
+	return r, size, nil
+}
+
+// decodeRecord is parseRecord for a record that was checked before.
+func decodeRecord(b []byte, at Position) (r Record, size int, err error) {
 	le := binary.LittleEndian
 	if len(b) < recordBytes {
 		return r, 0, fmt.Errorf("%d bytes left, a record has at least %d", len(b), recordBytes)
@@ -215,9 +229,6 @@ func parseRecord(b []byte, at Position) (r Record, size int, err error) {
 	}
 	if !zeros(b[recordBytes:from]) { // and not the sum of what only looks like a header
 		return r, 0, fmt.Errorf("something in the gap of %d bytes before the data", gap)
-	}
-	if got, want := recordCRC(b[:from], b[from:from+n], at), le.Uint32(b[4:]); got != want {
-		return r, 0, fmt.Errorf("record CRC %08x, says %08x", got, want)
 	}
 	r = Record{
 		Kind: Kind(b[8]), EntryType: b[9], Group: record.Group(le.Uint64(b[16:])), Index: record.Index(le.Uint64(b[24:])),

@@ -232,30 +232,25 @@ func (s *scan) firstMark(seq uint64) (Position, bool, error) {
 
 // file replays one file.
 func (s *scan) file(seq uint64, limit int64, last bool) error {
-	f, err := s.fs.Open(path.Join(s.dir, fileName(seq)), vfs.Mode{})
+	f, err := openReader(s.fs, s.dir, seq)
 	if err != nil {
-		return fmt.Errorf("wal: %w", err)
+		return err
 	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return fmt.Errorf("wal: %w", err)
-	}
-	stop := size
+	defer f.close()
+	stop := f.size
 	if limit >= 0 {
 		stop = limit
 	}
-	var buf []byte
 	for at := int64(0); at < stop; {
 		pos := Position{seq, at}
-		h, err := readBlock(f, pos, size, &buf)
+		h, b, err := readBlock(f, pos)
 		var header *block // of a block whose records alone are damaged
 		if err == nil {
 			if s.visit != nil {
 				s.visit(h)
 			}
-			if err = firstBad(h, buf); err == nil {
-				if err := s.records(h.at, buf, h.records); err != nil {
+			if err = firstBad(h, b); err == nil {
+				if err := s.records(h.at, b, h.records); err != nil {
 					return err
 				}
 				at = h.end()
@@ -267,7 +262,7 @@ func (s *scan) file(seq uint64, limit int64, last bool) error {
 		if errors.Is(err, ErrVersion) {
 			return fmt.Errorf("wal: %s at offset %d: %w", fileName(seq), at, err)
 		}
-		next, found, err2 := s.next(f, pos, size)
+		next, found, err2 := s.next(f, pos)
 		if err2 != nil {
 			return err2
 		}
@@ -275,7 +270,7 @@ func (s *scan) file(seq uint64, limit int64, last bool) error {
 		durable := limit >= 0 || found && pos.Before(next.mark)
 		if !durable {
 			// Torn, or the end: nobody was told of it. Nothing of the block is taken.
-			if last && !blank(f, at, size) {
+			if last && !blank(f, at) {
 				s.rec.Cut = Position{seq, at}
 			}
 			break
@@ -302,28 +297,22 @@ func (s *scan) file(seq uint64, limit int64, last bool) error {
 }
 
 // blank reports whether nothing was ever written at a place.
-func blank(f vfs.File, at, size int64) bool {
-	b := make([]byte, min(alignBytes, size-at))
-	if n, _ := f.ReadAt(b, at); n < len(b) {
-		return false
-	}
-	return zeros(b)
+func blank(f *reader, at int64) bool {
+	b, err := f.at(at, int(min(alignBytes, f.size-at)))
+	return err == nil && zeros(b)
 }
 
 // next looks for a valid block behind a place where there is none: one whose
 // mark lies behind the place if there is one, else any.
-func (s *scan) next(f vfs.File, after Position, size int64) (block, bool, error) {
+func (s *scan) next(f *reader, after Position) (block, bool, error) {
 	var any block
 	found := false
-	var b [blockHeaderBytes]byte
-	for at := after.Offset + alignBytes; at < size; at += alignBytes {
-		if n, err := f.ReadAt(b[:], at); n < len(b) {
-			if err != nil && at+blockHeaderBytes <= size {
-				return block{}, false, fmt.Errorf("wal: read %s at %d: %w", fileName(after.File), at, err)
-			}
-			break
+	for at := after.Offset + alignBytes; at+blockHeaderBytes <= f.size; at += alignBytes {
+		b, err := f.at(at, blockHeaderBytes)
+		if err != nil {
+			return block{}, false, fmt.Errorf("wal: read %s at %d: %w", fileName(after.File), at, err)
 		}
-		h, err := parseBlock(b[:], Position{after.File, at})
+		h, err := parseBlock(b, Position{after.File, at})
 		if errors.Is(err, ErrVersion) {
 			return block{}, false, fmt.Errorf("wal: %s at offset %d: %w", fileName(after.File), at, err)
 		}
@@ -343,27 +332,24 @@ func (s *scan) next(f vfs.File, after Position, size int64) (block, bool, error)
 	return any, found, nil
 }
 
-// readBlock reads a whole block into buf.
-func readBlock(f vfs.File, at Position, size int64, buf *[]byte) (block, error) {
-	var head [blockHeaderBytes]byte
-	if n, err := f.ReadAt(head[:], at.Offset); n < len(head) {
-		return block{}, fmt.Errorf("%w: read %d of %d bytes: %v", errNoBlock, n, len(head), err)
-	}
-	h, err := parseBlock(head[:], at)
+// readBlock reads a whole block; its bytes are good until f is read again.
+func readBlock(f *reader, at Position) (block, []byte, error) {
+	head, err := f.at(at.Offset, blockHeaderBytes)
 	if err != nil {
-		return block{}, err
+		return block{}, nil, fmt.Errorf("%w: read %d of %d bytes: %v", errNoBlock, len(head), blockHeaderBytes, err)
 	}
-	if int64(h.length) > size-at.Offset {
-		return block{}, fmt.Errorf("%w: %d bytes at offset %d of a file of %d", errNoBlock, h.length, at.Offset, size)
+	h, err := parseBlock(head, at)
+	if err != nil {
+		return block{}, nil, err
 	}
-	if cap(*buf) < h.length {
-		*buf = make([]byte, h.length)
+	if int64(h.length) > f.size-at.Offset {
+		return block{}, nil, fmt.Errorf("%w: %d bytes at offset %d of a file of %d", errNoBlock, h.length, at.Offset, f.size)
 	}
-	*buf = (*buf)[:h.length]
-	if n, err := f.ReadAt(*buf, at.Offset); n < h.length {
-		return block{}, fmt.Errorf("%w: read %d of %d bytes: %v", errNoBlock, n, h.length, err)
+	b, err := f.at(at.Offset, h.length)
+	if err != nil {
+		return block{}, nil, fmt.Errorf("%w: read %d of %d bytes: %v", errNoBlock, len(b), h.length, err)
 	}
-	return h, nil
+	return h, b, nil
 }
 
 // firstBad says what is wrong with the first record of a block that is not as
@@ -380,11 +366,11 @@ func firstBad(h block, b []byte) error {
 	return nil
 }
 
-// records replays the records of a sound block.
+// records replays the records of a block that firstBad found sound.
 func (s *scan) records(start Position, b []byte, n int) error {
 	off := blockHeaderBytes
 	for range n {
-		r, size, err := parseRecord(b[off:], Position{start.File, start.Offset + int64(off)})
+		r, size, err := decodeRecord(b[off:], Position{start.File, start.Offset + int64(off)})
 		if err != nil {
 			return err
 		}

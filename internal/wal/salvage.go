@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/tube-mq/tube/internal/vfs"
 )
 
 // hole is a part of a damaged block that holds no sound record.
@@ -22,19 +20,17 @@ type hole struct {
 // is damaged loses nothing.
 //
 // Invariant: what is neither replayed nor known to be padding is named.
-func (s *scan) salvage(f vfs.File, from Position, to int64, header *block, cause error) error {
-	b := make([]byte, to-from.Offset)
-	n, err := f.ReadAt(b, from.Offset)
-	if n < len(b) && err != nil && !errors.Is(err, io.EOF) {
+func (s *scan) salvage(f *reader, from Position, to int64, header *block, cause error) error {
+	b, err := f.at(from.Offset, int(to-from.Offset))
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("wal: read %s at %d: %w", fileName(from.File), from.Offset, err)
 	}
-	if n < len(b) {
-		s.damage(Position{from.File, from.Offset + int64(n)}, nil, fmt.Errorf("the file is cut short, it went to offset %d", to))
+	if err != nil {
+		s.damage(Position{from.File, from.Offset + int64(len(b))}, nil, fmt.Errorf("the file is cut short, it went to offset %d", to))
 	}
-	if n <= blockHeaderBytes {
+	if len(b) <= blockHeaderBytes {
 		return nil
 	}
-	b = b[:n]
 	if header != nil {
 		b = b[:min(len(b), header.length)]
 	}
