@@ -55,7 +55,8 @@ type rig struct {
 	dir  string
 	host *replica.Host
 	*Broker
-	topic *meta.Topic
+	topic   *meta.Topic
+	running *running
 }
 
 func testTopic(change func(*meta.TopicConfig)) *meta.Topic {
@@ -93,9 +94,9 @@ func startWith(t testing.TB, fsys vfs.FS, dir string, topic *meta.Topic, cfg Con
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := &rig{t, fsys, dir, host, b, topic, &running{b, host}}
 	// Else it may still write when the folder is removed.
-	t.Cleanup(func() { b.Stop(); _ = host.Close() })
-	r := &rig{t, fsys, dir, host, b, topic}
+	t.Cleanup(r.running.end)
 	if err := b.Host(topic, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +140,22 @@ func (r *rig) partition() *Partition {
 	return p
 }
 
+// running is what a test that ends has to stop; it holds nothing once that is stopped.
+type running struct {
+	*Broker
+	host *replica.Host
+}
+
+func (r *running) end() {
+	if r.host != nil {
+		r.Stop()
+		_ = r.host.Close()
+	}
+}
+
 func (r *rig) stop() {
 	r.t.Helper()
+	*r.running = running{}
 	r.Stop()
 	if err := r.host.Close(); err != nil {
 		r.t.Fatal(err)

@@ -39,6 +39,7 @@ type sinkFile struct {
 }
 
 func (f sinkFile) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
+func (f sinkFile) WriteVec([][]byte, int64) error         { return nil }
 func (f sinkFile) SyncData() error {
 	if f.log {
 		time.Sleep(f.sync)
@@ -128,7 +129,7 @@ func startMany(b *testing.B, partitions int) *rig {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := &rig{b, fsys, "/node", host, br, topic}
+	r := &rig{b, fsys, "/node", host, br, topic, &running{br, host}}
 	for i := range partitions {
 		if err := br.Host(topic, record.Partition(i)); err != nil {
 			b.Fatal(err)

@@ -89,9 +89,8 @@ func (f *flusher) offer(p *Partition) {
 	if own == 0 {
 		return
 	}
-	if all > 2*f.budgetBytes {
-		_ = f.write(p) // reported there
-		return
+	if all > 2*f.budgetBytes && f.write(p) == nil {
+		return // else it was reported there, and is tried again
 	}
 	f.mu.Lock()
 	if !p.flush.aging {

@@ -86,7 +86,7 @@ type ReadRequest struct {
 // may be called once they are on their way: it reads on for who will ask for what
 // follows.
 type ReadResult struct {
-	Parts     [][]byte // batches in order; a part may hold several
+	Parts     [][]byte // batches in order; a part may hold several, or one its beginning and the next its rest
 	SizeBytes int
 	Bounds    Bounds
 	// Aborted lists aborted transactions that overlap, for read_committed.

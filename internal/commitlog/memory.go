@@ -81,7 +81,8 @@ func (m *Memory) ReadOn(offset record.Offset, maxBytes int, limit record.Offset)
 	return c.join(), nil
 }
 
-// SetLogStart is Log.SetLogStart; memory is given back in pieces of up to 64 KiB.
+// SetLogStart is Log.SetLogStart; memory is given back in pieces of about 64 KiB, or a
+// batch if that is larger.
 func (m *Memory) SetLogStart(to record.Offset) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,10 +6,10 @@ import "github.com/tube-mq/tube/internal/vfs"
 // file are written from where they are.
 const inPlaceBytes = 2 * pageBytes
 
-// pageWriter writes bytes one behind the other in whole pages, chunkBytes to twice that
-// at a time. Those that lie in memory as they will in the file, as many bytes
-// behind the beginning of a page, are written from where they are; others, and what of
-// those shares a page with others, are copied into an aligned chunk.
+// pageWriter writes bytes one behind the other in whole pages, chunkBytes to three times
+// that at a time. Those that lie in memory as they will in the file, as many bytes behind
+// the beginning of a page, are written from where they are; others, and what of those
+// shares a page with others, are copied into an aligned chunk.
 type pageWriter struct {
 	f     vfs.File
 	off   int64 // where the first part goes; a multiple of pageBytes

@@ -136,7 +136,7 @@ func TestBatchesAreWrittenFromWhereTheyWereCopiedTo(t *testing.T) {
 			m.checkAll(t, l.Read, 0, m.end())
 			pieces = l.tail.pieces
 			for i := range pieces {
-				if p := &pieces[i]; p.body != nil && p.bodyBuf.B != nil && len(p.bytes) != record.HeaderBytes {
+				if p := &pieces[i]; p.body != nil && p.bodyBuf != nil && len(p.bytes) != record.HeaderBytes {
 					inTwo++
 				}
 			}

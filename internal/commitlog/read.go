@@ -11,8 +11,8 @@ import (
 )
 
 // Chunk is what a read returns: whole batches in order, the first of which holds
-// the offset asked for. A part holds several batches, or the header of one whose
-// rest is the next part. Release gives the memory back; nil if there is nothing.
+// the offset asked for. A part holds several batches, or the beginning of one, its header
+// at least, whose rest is the next part. Release gives the memory back; nil if there is nothing.
 // Ahead, if it is not nil, reads what follows into memory, so that a next Read with
 // the same limits finds it there. It is for when the chunk is on its way: it takes as
 // long as that Read would have.

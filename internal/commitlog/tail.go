@@ -64,14 +64,18 @@ func (t *tail) append(seg *segment, pos int64, batch []byte, h record.Header, bu
 		return
 	}
 	if t.slab.left() < len(batch) {
-		t.slab.renew(len(batch), pos)
 		t.open = false
+		t.slab.renew(min(len(batch), maxSlabBytes-pageBytes), pos)
+		if left := t.slab.left(); left < len(batch) {
+			t.split(seg, batch, h, left)
+			return
+		}
 	}
 	b := t.slab.take(len(batch))
 	copy(b, batch)
 	stamp(b, h)
 	if t.open {
-		if p := &t.pieces[len(t.pieces)-1]; p.seg == seg {
+		if p := &t.pieces[len(t.pieces)-1]; p.seg == seg && len(p.bytes) < maxSlabBytes {
 			// b lies right behind the piece's bytes in the slab.
 			p.bytes = p.bytes[:len(p.bytes)+len(b)]
 			p.maxTime = max(p.maxTime, h.MaxTimestamp)
