@@ -171,3 +171,31 @@ func TestMemoryIsBoundedAndForgetsByAge(t *testing.T) {
 	}
 	must(t, l.Close())
 }
+
+// A slab for a large batch is larger than others. What follows in it is still given back,
+// and looked through, in small pieces.
+func TestPiecesAreSmallBehindALargeBatch(t *testing.T) {
+	m, rng := &model{}, rand.New(rand.NewPCG(3, 3))
+	l := NewMemory(MemoryConfig{})
+	add := func(valueBytes, least int) {
+		for {
+			sent, a := m.make(rng, 1, valueBytes)
+			if len(sent) < least {
+				continue
+			}
+			m.batches = append(m.batches, a)
+			a.appendTo(t, l, sent, 0)
+			return
+		}
+	}
+	add(600_000, 1<<20+maxSlabBytes) // the slab's second half is free
+	for range 2000 {
+		add(300, 0)
+	}
+	for i, p := range l.tail.pieces {
+		if i > 0 && p.sizeBytes() > maxSlabBytes+5000 {
+			t.Fatalf("piece %d of %d has %d bytes", i, len(l.tail.pieces), p.sizeBytes())
+		}
+	}
+	m.checkAll(t, l.Read, 0, m.end())
+}

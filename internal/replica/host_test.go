@@ -388,19 +388,26 @@ func TestALogThatAStartReadIsNotReadAgain(t *testing.T) {
 		t.Cleanup(func() { _ = h.Close() })
 		return h
 	}
+	// hold keeps the loop from making a checkpoint until the result is called, or the test ends.
+	hold := func(h *Host) func() {
+		h.checkpoint.mu.Lock()
+		release := sync.OnceFunc(h.checkpoint.mu.Unlock)
+		t.Cleanup(release)
+		return release
+	}
 	h := open()
 	g, _ := addTally(t, h, 1)
-	h.checkpoint.mu.Lock() // none is made in time
+	release := hold(h)
 	for h.wal.SizeBytes() <= cfg.CheckpointBytes {
 		if _, err := g.ProposeWait(t.Context(), bytes.Repeat([]byte("x"), 4<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cfg.FS = cfg.FS.(*vfs.Mem).CrashCopy(1, vfs.CrashKeep)
-	h.checkpoint.mu.Unlock()
+	release()
 
 	h = open()
-	h.checkpoint.mu.Lock() // the loop's own come later
+	release = hold(h)
 	if h.walGrown() >= cfg.CheckpointBytes || h.wal.SizeBytes() > 2*cfg.CheckpointBytes {
 		t.Fatal("it would be made anyway")
 	}
@@ -414,7 +421,7 @@ func TestALogThatAStartReadIsNotReadAgain(t *testing.T) {
 	if !h.walLong(time.Time{}, h.started) || h.walLong(h.started, h.started.Add(walRest-1)) {
 		t.Fatal("no checkpoint although the groups are there, or one after the other")
 	}
-	h.checkpoint.mu.Unlock()
+	release()
 	if err := h.Checkpoint(); err != nil {
 		t.Fatal(err)
 	}
