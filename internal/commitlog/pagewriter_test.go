@@ -53,7 +53,7 @@ func within(b, outer []byte) bool {
 // Whatever is added, in whatever alignment, comes to stand where it belongs, and what
 // lies in its pages as in the file is written from where it lies.
 func TestThePageWriterCopiesOnlyWhatItMust(t *testing.T) {
-	seeds(t, 6, func(t *testing.T, rng *rand.Rand) {
+	seeds(t, 3, func(t *testing.T, rng *rand.Rand) {
 		mem := vfs.NewMem() // refuses what direct I/O would
 		f, err := mem.Open("f", vfs.Mode{Create: true, Direct: true})
 		must(t, err)
@@ -104,7 +104,7 @@ func TestThePageWriterCopiesOnlyWhatItMust(t *testing.T) {
 // Batches are copied once, to where they lie as in their segment, whatever lies between
 // them and wherever the log went on, and are the same from memory and from the file.
 func TestBatchesAreWrittenFromWhereTheyWereCopiedTo(t *testing.T) {
-	seeds(t, 4, func(t *testing.T, rng *rand.Rand) {
+	seeds(t, 2, func(t *testing.T, rng *rand.Rand) {
 		var pieces []piece
 		inPlace, all, inTwo := 0, 0, 0
 		disk := &partsFS{vfs.NewMem(), func(part []byte) {
