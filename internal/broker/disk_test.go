@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,31 @@ func TestADiskAtRestIsLookedAtSeldom(t *testing.T) {
 		}
 		if n := in(10 * time.Second); n < 9 {
 			t.Errorf("while it is full %d looks in 10 s", n)
+		}
+	})
+}
+
+// What a full disk did not take is written once there is room, whether or not its partition
+// gets more, also if memory is so full that the partition's loop writes by itself.
+func TestWhatAFullDiskRefusedIsWrittenLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := vfs.NewFaulty(vfs.NewMem())
+		full, _ := disk.Inject(vfs.Fault{Ops: vfs.OpWrite, Path: ".log", Err: syscall.ENOSPC})
+		r := startWith(t, disk, "/d", testTopic(nil), Config{ReserveBytes: 1, FlushBytes: 1 << 10, TailBudgetBytes: 2 << 10})
+		defer r.stop()
+		if res := r.produce(batchOf(-1, 0, 1000, string(make([]byte, 8<<10)))); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		time.Sleep(3 * fullRetry)
+		synctest.Wait()
+		if r.partition().log.TailBytes() == 0 {
+			t.Fatal("a full disk took it")
+		}
+		full()
+		time.Sleep(2 * fullRetry)
+		synctest.Wait()
+		if n := r.partition().log.TailBytes(); n > 0 {
+			t.Fatalf("%d bytes are in memory still", n)
 		}
 	})
 }

@@ -23,9 +23,8 @@ type pageWriter struct {
 
 // add puts b behind what was added; it must stay as it is until finish.
 func (w *pageWriter) add(b []byte) error {
-	if in := vfs.Misalignment(b); in == (w.n-w.begun)%pageBytes {
-		from, to := -in&(pageBytes-1), (in+len(b))&^(pageBytes-1)-in
-		if to-from >= inPlaceBytes {
+	if vfs.Misalignment(b) == (w.n-w.begun)%pageBytes {
+		if from, to := vfs.WholePages(b); to-from >= inPlaceBytes {
 			if err := w.copy(b[:from]); err != nil {
 				return err
 			}

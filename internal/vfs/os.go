@@ -34,6 +34,13 @@ func Misalignment(b []byte) int {
 	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % DirectAlign)
 }
 
+// WholePages is the part of b that is whole pages of memory: from rounded up and to rounded
+// down; from ≥ to if there is none.
+func WholePages(b []byte) (from, to int) {
+	in := Misalignment(b)
+	return -in & (DirectAlign - 1), (in+len(b))&^(DirectAlign-1) - in
+}
+
 // Aligned reports whether the address of b is a multiple of DirectAlign.
 func Aligned(b []byte) bool { return Misalignment(b) == 0 }
 

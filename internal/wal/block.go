@@ -41,12 +41,10 @@ func (e *encoded) place(off int, data []byte) (gapBytes, from, to int) {
 	if len(data) < e.inPlace {
 		return 0, 0, 0
 	}
-	in := vfs.Misalignment(data)
-	from, to = -in&(alignBytes-1), (in+len(data))&^(alignBytes-1)-in
-	if from >= to {
-		return 0, 0, 0 // no whole page
+	if from, to = vfs.WholePages(data); from >= to {
+		return 0, 0, 0
 	}
-	return (in - off - recordBytes) & (alignBytes - 1), from, to
+	return (vfs.Misalignment(data) - off - recordBytes) & (alignBytes - 1), from, to
 }
 
 // keptCopied is up to where the room for what is copied is kept for the next block.

@@ -21,10 +21,7 @@ func TestAFlushIsTimedWhileItHangs(t *testing.T) {
 
 func flushHangs(t *testing.T, op vfs.OpKind, aheadBytes int) {
 	synctest.Test(t, func(t *testing.T) {
-		f := vfs.NewFaulty(newMem(t))
-		cfg := testConfig(f)
-		cfg.AheadBytes = aheadBytes
-		log, w := openTest(t, cfg)
+		f, log, w := openAhead(t, aheadBytes)
 		defer w.Close()
 		released := make(chan struct{})
 		release := sync.OnceFunc(func() { close(released) })
@@ -55,10 +52,7 @@ func flushHangs(t *testing.T, op vfs.OpKind, aheadBytes int) {
 // nothing until it is durable; nor does the sync hide a write that hangs longer.
 func TestWritesDoNotHideASyncThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := vfs.NewFaulty(newMem(t))
-		cfg := testConfig(f)
-		cfg.AheadBytes = 1
-		log, w := openTest(t, cfg)
+		f, log, w := openAhead(t, 1)
 		defer w.Close()
 		synced, written := make(chan struct{}), make(chan struct{})
 		f.Inject(vfs.Fault{Ops: vfs.OpSyncData, Path: ".wal", Times: 1, Hold: synced})

@@ -23,6 +23,17 @@ func openTest(t *testing.T, cfg Config) (*Log, *Writer) {
 	return log, NewWriter(log)
 }
 
+// openAhead opens a log on a disk that can be made to fail; blocks of so many bytes may be
+// written ahead of a sync.
+func openAhead(t *testing.T, aheadBytes int) (*vfs.Faulty, *Log, *Writer) {
+	t.Helper()
+	f := vfs.NewFaulty(newMem(t))
+	cfg := testConfig(f)
+	cfg.AheadBytes = aheadBytes
+	log, w := openTest(t, cfg)
+	return f, log, w
+}
+
 func entry(g record.Group, i record.Index, size int) []Record {
 	return []Record{{Kind: KindEntry, Group: g, Index: i, Data: make([]byte, size)}}
 }
@@ -80,10 +91,7 @@ func TestAnswersOfAGroupKeepTheirOrder(t *testing.T) {
 // covers only what was written before it began.
 func TestWhatIsWrittenDuringASyncAwaitsTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := vfs.NewFaulty(newMem(t))
-		cfg := testConfig(f)
-		cfg.AheadBytes = 1
-		log, w := openTest(t, cfg)
+		f, log, w := openAhead(t, 1)
 		defer w.Close()
 		f.Inject(vfs.Fault{Ops: vfs.OpSyncData, Path: ".wal", Times: 2, Delay: time.Second})
 		began := time.Now()
@@ -119,10 +127,7 @@ func TestWhatIsWrittenDuringASyncAwaitsTheNext(t *testing.T) {
 // Batches that are large only together go ahead of a long sync once they are.
 func TestBatchesThatAreLargeTogetherGoAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := vfs.NewFaulty(newMem(t))
-		cfg := testConfig(f)
-		cfg.AheadBytes = 10_000
-		log, w := openTest(t, cfg)
+		f, log, w := openAhead(t, 10_000)
 		defer w.Close()
 		released := make(chan struct{})
 		defer close(released)
@@ -202,10 +207,7 @@ func TestALargeBlockLetsAShortSyncPass(t *testing.T) {
 // What needs no sync, or another file, does not overtake a sync under way.
 func TestNothingOvertakesASync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := vfs.NewFaulty(newMem(t))
-		cfg := testConfig(f)
-		cfg.AheadBytes = 1
-		log, w := openTest(t, cfg)
+		f, log, w := openAhead(t, 1)
 		defer w.Close()
 		slow(f)
 		var mu sync.Mutex
